@@ -37,8 +37,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 1.0
     timer: str | None = None
     configurations: tuple[dict[str, int], ...] = ()
-    apply_in: str | None = None
-    """The folder to write the winners into."""
+    apply_in: str | None = None  # the folder to write the winners into
     with_ncu: bool = False
 
 
@@ -51,8 +50,7 @@ class BenchResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     modules: tuple[ModuleResult, ...] = ()
     worth: tuple[Worth, ...] = ()
     """Every kernel's time and its least, those that could win most first where they were ranked."""
-    copies: tuple[Copy, ...] = ()
-    """The copies that the least times are taken from."""
+    copies: tuple[Copy, ...] = ()  # the copies that the least times are taken from
     applied: Applied | None = None
     promises: tuple[Promise, ...] = ()
     ncu: tuple[NcuRow, ...] = ()

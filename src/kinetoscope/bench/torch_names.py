@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeAlias
 
-Tensor: TypeAlias = Any
-"""A tensor of the user's torch, which is imported where it is used."""
+Tensor: TypeAlias = Any  # A tensor of the user's torch, which is imported where it is used
 
 
 def device_activity(profiler: Any) -> Iterator[tuple[str, int, int]]:

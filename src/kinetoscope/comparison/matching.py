@@ -73,7 +73,10 @@ def _refine(
 
 def _of_ops(codes: Codes, ours: range, theirs: range) -> Iterable[Unmatched]:
     """Consecutive launches of one op, each with those that the same op launches there now."""
-    runs = [_runs(side, rows) for side, rows in zip(codes, (ours, theirs), strict=True)]
+    runs = [  # neighbours of one code: the code and their rows
+        [(code, list(group)) for code, group in groupby(rows, key=side.__getitem__)]
+        for side, rows in zip(codes, (ours, theirs), strict=True)
+    ]
     found = _same(*([code for code, _ in side] for side in runs))
     anchors = [(-1, -1), *found, (len(runs[0]), len(runs[1]))]
     for (i, j), (next_i, next_j) in pairwise(anchors):
@@ -82,11 +85,6 @@ def _of_ops(codes: Codes, ours: range, theirs: range) -> Iterable[Unmatched]:
             yield between
         if next_i < len(runs[0]):
             yield Unmatched(_rows(runs[0][next_i : next_i + 1]), _rows(runs[1][next_j : next_j + 1]))
-
-
-def _runs(codes: Sequence[int], rows: range) -> list[tuple[int, list[int]]]:
-    """Neighbours of one code: the code and their rows."""
-    return [(code, list(group)) for code, group in groupby(rows, key=lambda row: codes[row])]
 
 
 def _rows(runs: Sequence[tuple[int, list[int]]]) -> tuple[int, ...]:

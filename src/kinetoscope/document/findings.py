@@ -29,21 +29,16 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
     saving_high_us: float = 0.0
     affected_us: float = 0.0
     """The time per step of what the finding is about; its advice saves a part of it. 0: not one time."""
-    stands_below: str | None = None
-    """Why it stands below a finding that saves less."""
+    stands_below: str | None = None  # why it stands below a finding that saves less
     also: str | None = None
-    subject: str = ""
-    """Distinguishes it from other findings of its rule: an op, a kernel, a place."""
-    kernels: list[str] = []
-    """Full names of the device work that its evidence shows."""
-    above: list[str] = []
-    """Rules of the findings above whose savings it has most of its own in common with."""
+    subject: str = ""  # distinguishes it from other findings of its rule: an op, a kernel, a place
+    kernels: list[str] = []  # full names of the device work that its evidence shows
+    above: list[str] = []  # rules of the findings above whose savings it has most of its own in common with
     paced_by: int | None = None
     of_ranks: bool = False
     """It is by a comparison of all ranks, of which there are many; others are of one rank's trace."""
     of_the_profiler: bool = False
-    saving_bytes: int = 0
-    """Of the device's memory at its peak, by itself: these do not add up."""
+    saving_bytes: int = 0  # of the device's memory at its peak, by itself: these do not add up
     saving_bytes_at_most: bool = False
     """``saving_bytes`` is no estimate but a bound: what the allocator once needed is not known."""
     saving_is_enough: bool | None = None

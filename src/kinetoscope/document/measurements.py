@@ -42,8 +42,7 @@ class BenchRow(msgspec.Struct, frozen=True):
 
 class BenchListing(msgspec.Struct, frozen=True):
     device: str
-    peak_bandwidth: float | None
-    """Bytes per second."""
+    peak_bandwidth: float | None  # bytes per second
     rows: list[BenchRow]
     notes: list[str]
     problems: tuple[str, ...]

@@ -45,8 +45,7 @@ class MemoryRow(msgspec.Struct, frozen=True, kw_only=True):
     turned_over_bytes: int
     reserved_growths: int
     over_time: list[MemoryPoint]
-    held_at_peak: list[HeldRow]
-    """The most bytes first; with what follows they add up to the peak."""
+    held_at_peak: list[HeldRow]  # the most bytes first; with what follows they add up to the peak
     held_from_before_bytes: int | None
     """Of the peak what was allocated before the recording began; null where that is not known."""
 
@@ -81,10 +80,8 @@ class HolderRow(msgspec.Struct, frozen=True, kw_only=True):
     allocations: int
     bytes: int
     largest_bytes: int
-    op: str | None
-    """Of the trace, that made the largest; null where the trace did not see it."""
-    stack: list[str]
-    """``file:line function`` of the largest one's allocation, the innermost first."""
+    op: str | None  # of the trace, that made the largest; null where the trace did not see it
+    stack: list[str]  # ``file:line function`` of the largest one's allocation, the innermost first
 
 
 class MemorySample(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,8 +89,7 @@ class MemorySample(msgspec.Struct, frozen=True, kw_only=True):
 
     time_us: float
     reserved_bytes: int
-    bytes: list[int]
-    """By role, in the order of ``roles``."""
+    bytes: list[int]  # by role, in the order of ``roles``
     idle_in_pools_bytes: int = 0
     """Of what private pools, as of CUDA graphs, have of the driver: what no tensor has, nor can get that is
     not of the pool."""
@@ -132,23 +128,19 @@ class GrowthRow(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_step: int
     bytes: int
     names: list[str]
-    grows: str
-    """allocations: one more is kept in each step; bytes: one is replaced by a larger one."""
+    grows: str  # allocations: one more is kept in each step; bytes: one is replaced by a larger one
 
 
 class GivenBackRow(msgspec.Struct, frozen=True, kw_only=True):
     """Cached memory that was given back to the driver, as often as one line did so."""
 
-    cause: str
-    """room: an allocation found none before; empty_cache: nothing needed it."""
+    cause: str  # room: an allocation found none before; empty_cache: nothing needed it
     line: str | None
     times: int
-    steps: int
-    """Recorded ones in which it was."""
+    steps: int  # recorded ones in which it was
     segments: int
     bytes: int
-    again_bytes: int
-    """That were taken of the driver afterwards, before the next time."""
+    again_bytes: int  # that were taken of the driver afterwards, before the next time
 
 
 class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,16 +158,12 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     """The requester: a module, a function or autograd; null where no stack was recorded."""
     failed_line: str | None = None
     failed_stack: list[str] = []
-    free_bytes: int | None = None
-    """Memory that the driver had free when the allocation failed."""
-    annotations: list[str] = []
-    """The program's named ranges at that moment, the outermost first."""
+    free_bytes: int | None = None  # memory that the driver had free when the allocation failed
+    annotations: list[str] = []  # the program's named ranges at that moment, the outermost first
     peak_us: float
     history_us: float
-    requested_bytes: int
-    """The bytes that tensors requested."""
-    reserved_bytes: int
-    """Memory that the allocator had taken from the driver."""
+    requested_bytes: int  # the bytes that tensors requested
+    reserved_bytes: int  # memory that the allocator had taken from the driver
     outside_bytes: int | None = None
     """Of the device, at the snapshot: other processes, the driver, libraries with allocators of their own."""
     total_bytes: int | None = None
@@ -185,22 +173,17 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     holders: list[HolderRow] = []
     roles: list[str]
     over_time: list[MemorySample]
-    blocks: list[MemoryBlock] = []
-    """The largest of the peak, and of those before and after it."""
-    stacks: list[list[str]] = []
-    """``file:line function``, the innermost first; the first is empty."""
+    blocks: list[MemoryBlock] = []  # the largest of the peak, and of those before and after it
+    stacks: list[list[str]] = []  # ``file:line function``, the innermost first; the first is empty
     traced_us: float | None = None
     """The time on the trace's clock when the history begins; null where neither is known."""
     growth: list[GrowthRow] = []
-    given_back: list[GivenBackRow] = []
-    """The most bytes first."""
+    given_back: list[GivenBackRow] = []  # the most bytes first
     segments: list[SegmentRow] = []
     """Of the peak, most free bytes first; empty where they grow by pages and the history goes on."""
-    calls: list[CallsRow] = []
-    """Depth first; calls of less than a hundredth are left out."""
+    calls: list[CallsRow] = []  # depth first; calls of less than a hundredth are left out
     fits: Fits | None = None
-    snapshot: str
-    """The file, which torch's own viewer reads."""
+    snapshot: str  # the file, which torch's own viewer reads
     notes: list[str]
 
 
@@ -209,7 +192,6 @@ class MemoryPeaks(msgspec.Struct, frozen=True, kw_only=True):
 
     peaks: list[MemoryPeak]
     unread: list[str] = []
-    memory: list[MemoryRow] = []
-    """By the traces' own events, where those were recorded."""
+    memory: list[MemoryRow] = []  # by the traces' own events, where those were recorded
     frees: list[FindingRow] = []
     """The findings whose advice frees memory at the peak, each by itself: they do not add up."""

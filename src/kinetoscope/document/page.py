@@ -64,8 +64,7 @@ class BenchedKernel(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     bytes: int
-    cold_ns: tuple[float, float, float] | None
-    """10th percentile, median, 90th percentile."""
+    cold_ns: tuple[float, float, float] | None  # 10th percentile, median, 90th percentile
     samples: int
     hot_ns: float | None
     configuration: dict[str, int] | None

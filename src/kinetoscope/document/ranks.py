@@ -52,8 +52,7 @@ class CollectiveRow(msgspec.Struct, frozen=True, kw_only=True):
     share_of_link: float | None = None
     uneven: float | None = None
     heaviest_rank: int | None = None
-    hosts: int | None = None
-    """On how many hosts the ranks of one group are; null where that is not known."""
+    hosts: int | None = None  # on how many hosts the ranks of one group are; null where that is not known
     slowest_ranks: str | None = None
     """Of several groups the one whose transfers are slowest; ``slowest_bus_gbps`` is its own bus bandwidth,
     ``usual_bus_gbps`` the median group's."""
@@ -167,18 +166,14 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
     spread: list[SpreadRow]
     alike: list[SimilarRanksRow]
     ideal: IdealRow | None
-    longest: CollectiveInstance | None
-    """The collective that was waited in most."""
+    longest: CollectiveInstance | None  # the collective that was waited in most
     lateness: Lateness
     paces: Paces
-    volumes: list[VolumeRow] = []
-    """Of all-to-alls, the most first; of very many pairs those with most."""
+    volumes: list[VolumeRow] = []  # of all-to-alls, the most first; of very many pairs those with most
     meetings: list[CollectiveInstance] = []
     """Of each sort of collectives the one that was waited in most; the first is ``longest``."""
-    ranks: list[RankRow] = []
-    """All of them, by rank: where they are few, or all were requested."""
-    dumps: list[str] = []
-    """By flight-recorder dumps, who is missing in which collective."""
+    ranks: list[RankRow] = []  # all of them, by rank: where they are few, or all were requested
+    dumps: list[str] = []  # by flight-recorder dumps, who is missing in which collective
     inspected: list[CollectiveRow] = []
     """As NCCL's Inspector logged them: no skew; of what does not end together no times either."""
     unread: list[str] = []

@@ -45,8 +45,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     phases: list[PhaseRow] = []
     serving: Serving | None = None
     """Steps that a serving engine marked, by phase, batch and graph mode; null elsewhere."""
-    graph_replays: GraphReplays | None = None
-    """Null where no graph was replayed."""
+    graph_replays: GraphReplays | None = None  # null where no graph was replayed
     step_times: list[StepTimesRow] = []
     step_outliers: list[StepOutlierRow] = []
     launching: list[LaunchRow] = []
@@ -54,12 +53,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     allocator: list[AllocatorRow] = []
     memory_peaks: list[MemoryPeak] = []
     graphs: list[GraphRow] = []
-    replay: ReplayRow | None = None
-    """Null where nothing was recorded that could be replayed."""
-    ranks: Ranks | None = None
-    """Null of one rank."""
+    replay: ReplayRow | None = None  # null where nothing was recorded that could be replayed
+    ranks: Ranks | None = None  # null of one rank
     compilation: Compilation | None = None
-    unread: list[str] = []
-    """The files of the folder or recording that cannot be read, and why."""
-    page: Page | UnsetType = UNSET
-    """Set for the HTML page alone."""
+    unread: list[str] = []  # the files of the folder or recording that cannot be read, and why
+    page: Page | UnsetType = UNSET  # set for the HTML page alone

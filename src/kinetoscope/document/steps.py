@@ -74,8 +74,7 @@ class AsItRunsRow(msgspec.Struct, frozen=True, kw_only=True):
     mean_us: float = 0.0
     rare_steps: RareSteps | None = None
     round: StepRound | None = None
-    step: OwnStep | None = None
-    """Null of recordings made before steps had levels."""
+    step: OwnStep | None = None  # null of recordings made before steps had levels
 
 
 class TimingRow(msgspec.Struct, frozen=True, kw_only=True):

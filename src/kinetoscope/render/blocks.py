@@ -173,11 +173,14 @@ def table(
     *fields: Field | None,
     most: int = 0,
     noun: str = "row",
-    leave: tuple[int, ...] | None = None,
+    leave: tuple[int | str, ...] | None = None,
     heads: bool = True,
 ) -> Table:
-    """A table of objects, a row each: ``most`` of them (0: all). None among the fields is no column."""
+    """A table of objects, a row each: ``most`` of them (0: all). None among the fields is no column; those
+    that ``leave`` a narrow screen, by their titles or places, may be none."""
     known = [one for one in fields if one is not None]
+    places = {column.title: place for place, (column, _) in enumerate(known)}
+    gone = [places.get(one) if isinstance(one, str) else one for one in leave or ()]
     listed = list(rows)
     shown = listed[:most] if most else listed
     return Table(
@@ -185,7 +188,7 @@ def table(
         [tuple(getattr(row, get) if isinstance(get, str) else get(row) for _, get in known) for row in shown],
         len(listed) - len(shown),
         noun,
-        leave,
+        None if leave is None else tuple(place for place in gone if place is not None),
         heads,
     )
 

@@ -49,7 +49,7 @@ def program_now(kept: Mapping[str, str], roots: Sequence[Path]) -> str:
         kept: the text of each file by its absolute path, as the recording has it.
         roots: folders whose files may be opened: the paths are a recording's, so that they may be any.
     """
-    here = {path: text for path, text in kept.items() if _is_inside(Path(path), roots)}
+    here = {path: text for path, text in kept.items() if inside(p := Path(path), roots) and p.exists()}
     if not here:
         return "not on this machine" if kept else "not kept in the recording"
     changed = [os.path.basename(path) for path, text in here.items() if _text(Path(path)) != text]
@@ -64,10 +64,6 @@ def inside(path: Path, roots: Iterable[Path]) -> bool:
     """Whether a path, links followed, is one of these or lies in one."""
     whole = Path(os.path.realpath(path))
     return any(whole.is_relative_to(os.path.realpath(root)) for root in roots)
-
-
-def _is_inside(path: Path, roots: Sequence[Path]) -> bool:
-    return inside(path, roots) and path.exists()
 
 
 def _text(path: Path) -> str | None:

@@ -101,23 +101,20 @@ def _modules(report: Report, facts: document.Compilation) -> Iterable[Block]:
     if not report.page or not report.page.modules:
         return
     graphs = {row.index: row for row in facts.graphs}
+    times = {row.index: row.device_time_us for row in facts.graphs}
     yield Heading("Generated modules", "what Inductor wrote of each graph")
     yield table(
         report.page.modules,
         field("graph", "text", lambda row: _module(row.graph, graphs.get(row.graph))),
         field("kernels", "count", lambda row: len(row.kernels)),
         field("lines", "count", lambda row: row.code.count("\n") + 1),
-        field("device time", "time", lambda row: _time(graphs.get(row.graph))),
+        field("device time", "time", lambda row: times.get(row.graph) or None),
     )
 
 
 def _module(index: int, graph: document.CompiledGraph | None) -> Text:
     title = f"{graph.compile_id} {graph.direction}" if graph else f"graph {index}"
     return Text(title, "", "part", f"code&graph={index}")
-
-
-def _time(graph: document.CompiledGraph | None) -> float | None:
-    return (graph.device_time_us or None) if graph else None
 
 
 def _troubles(facts: document.Compilation) -> Iterable[Block]:

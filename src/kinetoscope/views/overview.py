@@ -247,10 +247,8 @@ def _idle(report: Report, extent: Extent) -> Iterable[Block]:
     if own:
         listed = " · ".join(f"{cause} {numbers.percent(share)}" for cause, share in own[:4] if share >= SEEN)
         yield Only("screen", line(Text("as it runs, idle because   ", "dim"), listed))
-        shown = table(
-            own, field("as it runs, idle because", "text", _first), field("share of step", "share", _second)
-        )
-        yield Only("page", shown)
+        columns = Column("as it runs, idle because"), Column("share of step", "share")
+        yield Only("page", Table(columns, [*own]))
         causes = causes if extent != "screen" else []
     if not causes:
         return
@@ -272,14 +270,6 @@ def _idle(report: Report, extent: Extent) -> Iterable[Block]:
         field("mostly", "words", lambda row: row.text or ""),
     )
     yield Only("page", shown)
-
-
-def _first(pair: tuple[str, float]) -> str:
-    return pair[0]
-
-
-def _second(pair: tuple[str, float]) -> float:
-    return pair[1]
 
 
 def _categories(report: Report, most: int) -> Iterable[Block]:

@@ -89,11 +89,8 @@ def section(
         field("ops" if found.on_host else "kernels", "count", lambda row: round(row.kernels)),
         None if found.on_host else field("launches", "count", lambda row: round(row.launches)),
     ]
-    known = [column for column in columns if column is not None]
-    first_to_go = ("launches", "kernels", "requests", "tokens", "p90", "KV tokens", "idle", "between")
-    titles = [column.title for column, _ in known]
-    leave = tuple(titles.index(title) for title in first_to_go if title in titles)
-    yield table(rows, *known, most=most, noun="kind of step", leave=leave)
+    leave = ("launches", "kernels", "requests", "tokens", "p90", "KV tokens", "idle", "between")
+    yield table(rows, *columns, most=most, noun="kind of step", leave=leave)
     if found.found_by in FOUND_BY:
         yield Prose(f"{FOUND_BY[found.found_by]} {PHASES_BY[found.phases_by]}", "dim")
     first = [row for row in shown if row.rank == shown[0].rank]
@@ -226,10 +223,8 @@ def layer(row: ServingRow, found: ServingLayer, most: int) -> Iterable[Block]:
         if any(one.line for one in found.kernels)
         else None,
     ]
-    known = [column for column in columns if column is not None]
-    titles = [column.title for column, _ in known]
-    leave = tuple(titles.index(title) for title in ("shapes", "line", "op", "module") if title in titles)
-    yield table(found.kernels, *known, most=most, noun="kernel", leave=leave)
+    leave = ("shapes", "line", "op", "module")
+    yield table(found.kernels, *columns, most=most, noun="kernel", leave=leave)
     said = ", ".join(f"{numbers.time(us)} {where}" for where, us in outside if us)
     layers = f"{found.repeats * found.layers} layers take {numbers.time(found.repeats * found.us)}"
     whole = numbers.time(found.device_us)

@@ -54,9 +54,7 @@ def settings(shown: document.Tuning) -> Iterable[Block]:
     ]
     # Columns that no row fills take no room.
     filled = [one for one in fields if any(_cell(one, row) for row in shown.rows)]
-    titles = [column.title for column, _ in filled]
-    leave = tuple(titles.index(title) for title in GIVES_WAY if title in titles)
-    yield table(shown.rows, *filled, leave=leave)
+    yield table(shown.rows, *filled, leave=GIVES_WAY)
     for row in shown.rows:
         if row.error is not None:
             yield line(f"{row.label}: {row.error[:LONGEST]}", style="red")

@@ -13,14 +13,12 @@ class IdleRow(msgspec.Struct, frozen=True, kw_only=True):
     idle_us: float
     share_of_window: float
     rank: int = 0
-    gaps: int = 0
-    """Those that it has a part in."""
+    gaps: int = 0  # those that it has a part in
     busy_inside_collectives_us: float = 0.0
     """In addition to the idle time, the *busy* time in which nothing but a collective ran on the device and
     that one only waited for another rank: in the row ``waiting-for-rank``, which is there for it even where
     no time was idle for that cause."""
-    text: str | None = None
-    """The fact that explains most of it; null where none was idle."""
+    text: str | None = None  # the fact that explains most of it; null where none was idle
 
 
 class QueuePoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,12 +37,9 @@ class LaunchRow(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     device: int
     launches: int
-    launches_per_step: float | None
-    """Their mean; null without steps."""
-    work_per_launch: float
-    """Above 1 with graphs."""
-    host_us: float
-    """Of all calls."""
+    launches_per_step: float | None  # their mean; null without steps
+    work_per_launch: float  # above 1 with graphs
+    host_us: float  # of all calls
     host_median_us: float
     host_p90_us: float
     host_us_per_launch: float | None
@@ -55,10 +50,7 @@ class LaunchRow(msgspec.Struct, frozen=True, kw_only=True):
     latency_p90_us: float
     depth_median: float
     depth_max: int
-    on_idle_device: int
-    """Launches that found the device with nothing to do."""
-    shorter_than_call: int
-    """Launches whose work took the device less time than the call took the host."""
-    short_device_us: float
-    """The time that the work of these took."""
+    on_idle_device: int  # launches that found the device with nothing to do
+    shorter_than_call: int  # launches whose work took the device less time than the call took the host
+    short_device_us: float  # the time that the work of these took
     queue: list[QueuePoint]

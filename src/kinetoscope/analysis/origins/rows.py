@@ -107,7 +107,6 @@ class KernelRow(ListingRow, frozen=True, kw_only=True):
     flops: int | None = None
     speed_of_light: float | None = None
     costed_launches: int = 0
-    of_peak: float | None = None
-    """``speed_of_light``, or else what the compile log knows of the kernel."""
+    of_peak: float | None = None  # ``speed_of_light``, or else what the compile log knows of the kernel
     could_save_us: float | None = None
     """Its time beyond that at the device's peaks, of the launches whose cost is known."""

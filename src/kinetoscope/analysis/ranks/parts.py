@@ -116,8 +116,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts of a part's rank, in addition to its tables; times are ns, those of devices the sum of all."""
 
     rank: int
-    numbered: bool = True
-    """The trace itself says its rank."""
+    numbered: bool = True  # the trace itself says its rank
     world: int | None = None
     host: str = ""
     path: str = ""
@@ -126,10 +125,8 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     damages: tuple[str, ...] = ()
     device: str = ""
     start_ns: int = 0
-    began_ns: int = 0
-    """When its window began, on the wall clock; 0 where the trace does not say that."""
-    job: str = ""
-    """The job that it is of, as ``kinetoscope map --job`` was given it."""
+    began_ns: int = 0  # when its window began, on the wall clock; 0 where the trace does not say that
+    job: str = ""  # the job that it is of, as ``kinetoscope map --job`` was given it
     window_ns: int = 0
     busy_ns: int = 0
     compute_ns: int = 0

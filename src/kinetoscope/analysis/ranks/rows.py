@@ -21,8 +21,7 @@ class PaceRow(msgspec.Struct, frozen=True, kw_only=True):
     slowest: list[int | None]
     slowest_us: list[float | None]
     blamed_us: list[float]
-    place: str = ""
-    """Of ``Paces.places``: the host, or the place in the group."""
+    place: str = ""  # of ``Paces.places``: the host, or the place in the group
 
     def longer(self, usual_us: Sequence[float | None]) -> float:
         """By which share its own time is longer than ``usual_us``, over the steps that it has."""
@@ -118,8 +117,7 @@ class RankVerdict(msgspec.Struct, frozen=True, kw_only=True):
     stage: int | None = None
     cost_us: float | None = None
     cost_share: float | None = None
-    path: str = ""
-    """The trace of the worst rank; ``peer_path``: of one like it."""
+    path: str = ""  # the trace of the worst rank; ``peer_path``: of one like it
     peer_path: str = ""
     steps: int | None = None
 

@@ -55,8 +55,7 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     launches: int
     device_time_us: float
     rank: int
-    phase: str = "step"
-    """The kind of step: see ``PhaseRow``."""
+    phase: str = "step"  # the kind of step: see ``PhaseRow``
 
 
 class PhaseKernel(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,8 +105,7 @@ class StepTimesRow(msgspec.Struct, frozen=True, kw_only=True):
     busy_max_us: float
     busy_p10_us: float
     busy_p90_us: float
-    spread: float
-    """The 90th less the 10th percentile of the steps' time, over their median."""
+    spread: float  # the 90th less the 10th percentile of the steps' time, over their median
 
 
 class StepDifference(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,8 +50,7 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     trials: tuple[TriedConfiguration, ...]
     default: dict[str, int]
     winner: dict[str, int]
-    lookup_key: str | None = None
-    """Inductor's own key for this kernel (see `apply`)."""
+    lookup_key: str | None = None  # Inductor's own key for this kernel (see `apply`)
     final: MeasurementSet | None = None
 
     @property

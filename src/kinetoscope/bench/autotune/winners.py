@@ -25,11 +25,9 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     """The table that was written, and what Inductor did with it."""
 
     table: str
-    lines: tuple[str, ...]
-    """To put into the program before its first compiled call."""
+    lines: tuple[str, ...]  # to put into the program before its first compiled call
     kernels: tuple[str, ...]
-    picked_up: tuple[str, ...]
-    """Kernels that Inductor, given the table, builds in the winning configuration."""
+    picked_up: tuple[str, ...]  # kernels that Inductor, given the table, builds in the winning configuration
 
 
 def winners(tuned: Sequence[Tuned]) -> dict[str, dict[str, int]]:

@@ -29,8 +29,7 @@ class TensorArgument(msgspec.Struct, frozen=True, tag="tensor"):
     dtype: str
     device: str
     storage: int
-    offset: int
-    """In elements, from the start of the storage."""
+    offset: int  # in elements, from the start of the storage
 
     @property
     def elements(self) -> int:
@@ -53,20 +52,16 @@ class ScalarArgument(msgspec.Struct, frozen=True, tag="scalar"):
 
 
 Argument = TensorArgument | ScalarArgument
-Configuration = Mapping[str, int]
-"""The blocks, ``num_warps`` and ``num_stages`` of a Triton kernel."""
+Configuration = Mapping[str, int]  # the blocks, ``num_warps`` and ``num_stages`` of a Triton kernel
 
 
 class Launch(NamedTuple):
     """The launch of a hand-written kernel, in addition to its arguments."""
 
     grid: tuple[int, ...]
-    constants: dict[str, int | float | bool | str | None]
-    """Values of ``tl.constexpr`` parameters …"""
-    dtypes: frozenset[str]
-    """… and those of them that name a type of Triton's."""
-    options: dict[str, int | float | bool | str]
-    """``num_warps``, ``num_stages``, …"""
+    constants: dict[str, int | float | bool | str | None]  # values of ``tl.constexpr`` parameters …
+    dtypes: frozenset[str]  # … and those of them that name a type of Triton's
+    options: dict[str, int | float | bool | str]  # ``num_warps``, ``num_stages``, …
 
 
 class KernelSource(NamedTuple):
@@ -78,12 +73,10 @@ class KernelSource(NamedTuple):
     name: str
     source: str
     kind: str
-    signature: tuple[str, ...]
-    """C types of the parameters (``cpp`` kernels; Triton sources carry their own)."""
+    signature: tuple[str, ...]  # C types of the parameters (``cpp`` kernels; Triton sources carry their own)
     comment: str = ""
     """The comment above it: the graph fragment that it computes (PyTorch 2.10 and later, Triton)."""
-    launch: Launch | None = None
-    """The launch of a hand-written kernel."""
+    launch: Launch | None = None  # the launch of a hand-written kernel
 
 
 class KernelCall(NamedTuple):

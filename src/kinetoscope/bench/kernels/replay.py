@@ -35,10 +35,8 @@ class ModuleResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     module: str
     aot_id: str
     wall: MeasurementSet
-    busy_ns: float | None = None
-    """Union of the device's intervals, for each run."""
-    span_ns: float | None = None
-    """First start to last end of the recorded runs, for each run."""
+    busy_ns: float | None = None  # union of the device's intervals, for each run
+    span_ns: float | None = None  # first start to last end of the recorded runs, for each run
     work: tuple[DeviceWork, ...] = ()
     peak_memory_bytes: int | None = None
     notes: tuple[str, ...] = ()

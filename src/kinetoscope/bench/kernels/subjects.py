@@ -39,10 +39,8 @@ class Subject(NamedTuple):
     facts: KernelFacts
     arguments: tuple[Argument, ...]
     bytes: int
-    launches: int
-    """In one run of the module; of a hand-written kernel, in the step that was watched."""
-    values: Values | None = None
-    """The program's own integers, where the recording holds them."""
+    launches: int  # in one run of the module; of a hand-written kernel, in the step that was watched
+    values: Values | None = None  # the program's own integers, where the recording holds them
 
     @property
     def device(self) -> str:

@@ -15,8 +15,7 @@ from kinetoscope.errors import MissingDependencyError, UsageError
 from kinetoscope.hardware import nvml
 
 Moment = Literal["before", "during", "after"]
-Clocks = Callable[[Moment, int], ClockReading]
-"""Reads them at a moment of a round."""
+Clocks = Callable[[Moment, int], ClockReading]  # reads them at a moment of a round
 
 
 def clocks_of_current_device() -> Clocks | None:

@@ -30,16 +30,14 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     name: str
     mode: Mode
-    basis: str
-    """How a sample was taken, in words."""
+    basis: str  # how a sample was taken, in words
     n: int
     median_ns: float
     p10_ns: float
     p90_ns: float
     min_ns: float
     max_ns: float
-    relative_standard_error: float | None = None
-    """The error of the median; null for fewer than five samples."""
+    relative_standard_error: float | None = None  # the error of the median; null for fewer than five samples
     samples_ns: tuple[float, ...]
 
 

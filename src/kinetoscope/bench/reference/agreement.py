@@ -108,13 +108,11 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A kernel's outputs against its reference. Errors are relative to an output's root mean square."""
 
     status: Literal["agrees", "differs", "not checked"]
-    text: str
-    """For people: how far apart, or why there was no check."""
+    text: str  # for people: how far apart, or why there was no check
     outputs: int = 0
     checked: int = 0
     largest_error: float | None = None
-    eager_error: float | None = None
-    """PyTorch's own operators, without compiling, on the same inputs."""
+    eager_error: float | None = None  # PyTorch's own operators, without compiling, on the same inputs
 
 
 class OutputError(NamedTuple):

@@ -31,8 +31,7 @@ class FragmentError(ValueError):
 class Type(NamedTuple):
     """The type of a tensor; sizes that are not numbers (``s77``) are None."""
 
-    dtype: str
-    """As Inductor shortens it: ``f32``, ``bf16``, ``i64``, ``b8``."""
+    dtype: str  # as Inductor shortens it: ``f32``, ``bf16``, ``i64``, ``b8``
     shape: tuple[int | None, ...]
     stride: tuple[int | None, ...]
     device: str
@@ -59,13 +58,11 @@ Value = Ref | Torch | Word | int | float | bool | None | list["Value"] | tuple["
 
 class FragmentNode(NamedTuple):
     name: str
-    target: str
-    """``torch.ops.aten.exp.default``, ``operator.getitem``."""
+    target: str  # ``torch.ops.aten.exp.default``, ``operator.getitem``
     args: tuple[Value, ...]
     kwargs: dict[str, Value]
     type: Type | None
-    users: int = 0
-    """Users of its value in the whole graph: of a result in parts, how many parts are used."""
+    users: int = 0  # users of its value in the whole graph: of a result in parts, how many parts are used
 
     def inputs(self) -> Iterator[str]:
         yield from _references(self.args)

@@ -26,11 +26,9 @@ class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
     """The memory in a recording: how much of its peak grows with the batch, and how much does not."""
 
     recording: str
-    batch: int
-    """The recorded one."""
+    batch: int  # the recorded one
     low: int
-    high: int
-    """Batches between which the largest that fits is foreseen."""
+    high: int  # batches between which the largest that fits is foreseen
     fixed_bytes: int
     scaling_bytes: int
 
@@ -44,10 +42,8 @@ class Try(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
     fits: bool
     foreseen_bytes: int
-    peak_bytes: int | None
-    """Allocated by tensors; for a batch that does not fit, until memory ran out."""
-    retries: int
-    """Allocations that had room only once what was cached had been given back to the driver."""
+    peak_bytes: int | None  # allocated by tensors; for a batch that does not fit, until memory ran out
+    retries: int  # allocations that had room only once what was cached had been given back to the driver
 
 
 class LargestBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,12 +51,9 @@ class LargestBatch(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
     device: str = ""
     foreseen: Foreseen
-    tries: tuple[Try, ...]
-    """In the order in which they were made."""
-    largest: int | None
-    """The largest that fits; null: none did."""
-    too_large: int | None
-    """The smallest that does not fit; null: none was found."""
+    tries: tuple[Try, ...]  # in the order in which they were made
+    largest: int | None  # the largest that fits; null: none did
+    too_large: int | None  # the smallest that does not fit; null: none was found
 
 
 def recorded_batch(command: Sequence[str], words: Sequence[str]) -> int | None:

@@ -27,14 +27,11 @@ class SettingRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     setting: Setting
     label: str
-    as_written: bool = False
-    """The program runs under this setting by itself."""
-    step_s: float | None = None
-    """Median over rounds of each round's median steady step."""
+    as_written: bool = False  # the program runs under this setting by itself
+    step_s: float | None = None  # median over rounds of each round's median steady step
     rounds_s: tuple[float, ...] = ()
     steps: int = 0
-    samples_per_s: float | None = None
-    """Batch over step; null where the batch is not a number."""
+    samples_per_s: float | None = None  # batch over step; null where the batch is not a number
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
@@ -69,8 +66,7 @@ class BatchesThatFit(msgspec.Struct, frozen=True, kw_only=True):
     """Batch sizes by whether all of their settings had memory enough; null: there is none."""
 
     largest: int | None
-    too_large: int | None
-    """The smallest."""
+    too_large: int | None  # the smallest
 
 
 class Tuning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -80,14 +76,11 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     steps_by: str | None = None
     step_name: str | None = None
     rounds: int = 0
-    tokens_per_sample: int | None = None
-    """As the caller says."""
+    tokens_per_sample: int | None = None  # as the caller says
     rows: tuple[SettingRow, ...] = ()
-    fits: BatchesThatFit | None = None
-    """Where a batch ran out of memory."""
+    fits: BatchesThatFit | None = None  # where a batch ran out of memory
     recommendation: str = ""
-    lines: tuple[str, ...] = ()
-    """To write into the program."""
+    lines: tuple[str, ...] = ()  # to write into the program
     reports: dict[str, tuple[TrialResult, ...]] = {}
 
 

@@ -39,14 +39,11 @@ MOST_ELEMENTS = 1 << 22
 
 class TrialRequest(msgspec.Struct, frozen=True, kw_only=True):
     setting: Setting
-    folder: str
-    """The folder of its files, one run after another."""
+    folder: str  # the folder of its files, one run after another
     steps: int
     seconds: float
-    limit_s: float | None = None
-    """When the process is ended, with all that it started; null: never."""
-    module: bool = False
-    """The program is a module's name (``-m``)."""
+    limit_s: float | None = None  # when the process is ended, with all that it started; null: never
+    module: bool = False  # the program is a module's name (``-m``)
     compile_module: str | None = None
     """Compile top-level modules of this class, in a program that does not compile by itself."""
 
@@ -66,18 +63,15 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     module: str | None = None
     """The class of the top-level module with parameters called most: what to compile, if nothing is."""
     before_first_step_s: float = 0.0
-    steps_s: tuple[float, ...] = ()
-    """Each step's duration, by the device's own clock where there is one."""
-    watched: int = 0
-    """Steps at the start that ran slower because all of the program was watched."""
+    steps_s: tuple[float, ...] = ()  # each step's duration, by the device's own clock where there is one
+    watched: int = 0  # steps at the start that ran slower because all of the program was watched
     compile_calls: int = 0
     own: tuple[Setting, ...] = ()
     """The settings that the program's own calls of torch.compile name, each different one once."""
     graph_breaks: int = 0
     graphs: int = 0
     peak_memory_bytes: int | None = None
-    retries: int = 0
-    """Allocations that fit only once cached memory had been given back to the driver."""
+    retries: int = 0  # allocations that fit only once cached memory had been given back to the driver
     device: str = "cpu"
     notes: tuple[str, ...] = ()
     error: str | None = None
