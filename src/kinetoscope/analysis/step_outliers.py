@@ -20,10 +20,8 @@ from kinetoscope.trace.model import Trace
 # (Iglewicz and Hoaglin's 3.5 scaled median absolute deviations), and by as much as anybody would act upon.
 DEVIATIONS = 3.5
 WORTHWHILE = 0.1
-# Of two steps neither is the exception.
-ENOUGH_STEPS = 3
-# What differed is explained by the few largest differences.
-DIFFERENCES = 5
+ENOUGH_STEPS = 3  # of two steps neither is the exception
+DIFFERENCES = 5  # what differed is explained by the few largest differences
 
 
 @remembered

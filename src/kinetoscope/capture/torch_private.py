@@ -38,8 +38,7 @@ OUTPUT_GRAPH = "torch._dynamo.output_graph"
 INDUCTOR_CONFIG = "torch._inductor.config"
 TRITON_HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 TRITON_JIT = "triton.runtime.jit"
-# In torch._C, for observers of allocations that fail.
-OUT_OF_MEMORY = "_cuda_attach_out_of_memory_observer"
+OUT_OF_MEMORY = "_cuda_attach_out_of_memory_observer"  # in torch._C, for observers of allocations that fail
 # In libtorch_cpu.so, checked on 2.13: what returns Kineto's one object; the session of all threads, and what
 # has it hear of no operator that begins from then on; what ends it, writes its result to a path, and destroys
 # that.
@@ -55,8 +54,7 @@ DESTROY_RESULT = "_ZN5torch8autograd8profiler14ProfilerResultD1Ev"
 EMPTY_CACHE = ("_cuda_emptyCache", "_accelerator_emptyCache")
 # In torch._C, with a device's number: what their reset_peak_memory_stats call.
 RESET_PEAKS = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
-# What the allocator counts bytes of.
-COUNTED = ("requested", "allocated", "reserved")
+COUNTED = ("requested", "allocated", "reserved")  # what the allocator counts bytes of
 
 # What torch is doing while one of these functions runs: files of its folder, and of triton's, with functions
 # in them (None: any). Those that compile run for nothing else; ``run`` of the same files launches.

@@ -18,8 +18,7 @@ from kinetoscope.trace.model import Trace
 
 Comparability = Literal["good", "limited", "none"]
 
-# Median SM clocks that differ by so much of either are no accident.
-CLOCKS = 0.03
+CLOCKS = 0.03  # median SM clocks that differ by so much of either are no accident
 IDLE = "idle"  # a clock that is low since there is nothing to do
 
 # Inductor sets these for itself when it is imported: if only one side has them, only that one compiled.

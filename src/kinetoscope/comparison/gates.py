@@ -126,8 +126,7 @@ def time_words(name: str, base_us: float, ratio: Ratio) -> str:
     return f"{times}, {sign}{change} ({interval_words(ratio.low - 1, ratio.high - 1)})"
 
 
-# Beyond these shares of the base an interval says nothing that a sentence would not.
-TELLING = (-0.5, 1.0)
+TELLING = (-0.5, 1.0)  # beyond these shares of the base an interval says nothing that a sentence would not
 
 
 def interval_words(low: float | None, high: float | None) -> str:

@@ -29,8 +29,7 @@ from kinetoscope.statistics.intervals import (
 A_RUN, A_RUN_OF_THE_HOST = 0.03, 0.27
 # Two runs that vary by a standard deviation differ by so many times that, 19 times in 20, at most.
 OF_TWO_RUNS = 1.96 * math.sqrt(2)
-# Of a step the host's part sets the pace where the device works for less of it.
-HALF = 0.5
+HALF = 0.5  # of a step the host's part sets the pace where the device works for less of it
 # Steps are the same where the whole interval is so near to 1; the allowance for the device's runs is added.
 SAME = 0.01
 

@@ -24,8 +24,7 @@ SIZE_RELATION = re.compile(r"(?P<subject>[^\s(]+?)\.size\(\)\[(?P<index>\d+)\]")
 CONSTANT = re.compile(r"^(?P<subject>.+?) == (?P<expected>.+)$")
 IDENTITY = re.compile(r"___check_obj_id\((?P<subject>.+?), \d+\)")
 SOURCE = re.compile(r"\s+# (?P<code>.*?)\s+# (?P<file>\S.*?):(?P<line>\d+) in (?P<function>\S+)")
-# ``L['x']`` is the user's ``x``.
-LOCAL = re.compile(r"[LG]\['([^']+)'\]")
+LOCAL = re.compile(r"[LG]\['([^']+)'\]")  # ``L['x']`` is the user's ``x``
 
 CONFIGURED_LIMIT = re.compile(r'"(?:recompile_limit|cache_size_limit)": (\d+)')
 DEFAULT_LIMIT = 8

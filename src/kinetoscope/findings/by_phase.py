@@ -22,8 +22,7 @@ from kinetoscope.findings.rows import FindingPhase
 # Work and host time that belongs to no step.
 NO_STEP = "none"
 SECOND_US = 1e6
-# What only informs is in the table where a rule of servers says it.
-WORTH_A_ROW = ("high", "medium", "low")
+WORTH_A_ROW = ("high", "medium", "low")  # what only informs is in the table where a rule of servers says it
 
 
 def phased(view: RankView, finding: Finding) -> Finding:

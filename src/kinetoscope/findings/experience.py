@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-# Rules that were not measured.
-UNKNOWN = (0.5, 1.5)
+UNKNOWN = (0.5, 1.5)  # rules that were not measured
 # Measured over predicted saving: the least and the most of the pairs recorded (docs/evidence/findings.md) and
 # of the everyday programs whose step was found (docs/evidence/everyday.md), a fifth wider, and with what was
 # predicted. Where it begins below 0, following the advice has cost time.

@@ -42,8 +42,7 @@ GRAPHS_OF_ENGINES = {
     "TensorRT-LLM": ("cuda_graph_config", "torch_compile_config with enable_piecewise_cuda_graph"),
 }
 
-# Makers whose devices replay captured graphs under torch.
-WITH_GRAPHS = ("NVIDIA", "AMD", None)
+WITH_GRAPHS = ("NVIDIA", "AMD", None)  # makers whose devices replay captured graphs under torch
 
 
 class Remedy(Struct, frozen=True):

@@ -19,8 +19,7 @@ from kinetoscope.findings.rank_view import RankView
 # A function is named where it has at least this share; its lines, from so many samples on.
 MOST = 1 / 3
 FEWEST_SAMPLES = 10
-# A thread that waits for less of its time is at work all day.
-NEVER = 0.05
+NEVER = 0.05  # a thread that waits for less of its time is at work all day
 # Lines that run so often in a step, and launch so much of it, are a loop: models have fewer layers.
 TURNS, OF_LOOP = 50, 1 / 2
 WRAPPER = "wrapper"  # a decorator's function says nothing of what it wraps

@@ -31,10 +31,8 @@ HIGH, MEDIUM, LOW = 0.10, 0.03, 0.005
 
 # Of a kernel's time, however little it computes: launching its blocks and waiting for the last.
 FIXED_NS = 3_000
-# Single launches leave a device 1 to 3 µs between kernels, a CUDA graph hardly anything.
-GRAPH_PAUSE_NS = 0
-# What may be saved counts half of what surely is, in severity and order.
-MAY_SAVE = 2.0
+GRAPH_PAUSE_NS = 0  # single launches leave a device 1 to 3 µs between kernels, a CUDA graph hardly anything
+MAY_SAVE = 2.0  # what may be saved counts half of what surely is, in severity and order
 SHOWN_GROUPS = 4  # findings of one rule on one rank: kernels beyond the worst few are noise
 
 

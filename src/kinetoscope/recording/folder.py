@@ -36,8 +36,7 @@ RESERVED_BYTES = 1 << 16
 # Phases in which the recorder neither begins, runs nor ends anything.
 IDLE_PHASES = ("", "watching", "timing on", "standing by", "done")
 LONGEST_PHASE = 100
-# Signals of a fault in the process itself.
-FAULTS = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
+FAULTS = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")  # signals of a fault in the process itself
 # A trace without work is its head and the names of processes: some 1.5 kB.
 LARGEST_EMPTY = 32_000  # bytes
 WORK = (b'"cpu_op"', b'"kernel"', b'"user_annotation"', b'"gpu_memcpy"')

@@ -59,8 +59,7 @@ MOST_CAPTURES = 256  # recordings of captures that are opened
 
 # Ranks that are read of a folder or recording: each costs the analyses some 0.2 s, however small it is.
 MOST_RANKS = 64
-# Files of a folder that are opened and turn out to be no trace: each takes some 3 ms.
-MOST_OTHERS = 2048
+MOST_OTHERS = 2048  # files of a folder that are opened and turn out to be no trace: each takes some 3 ms
 
 
 class MemoryFiles(msgspec.Struct, frozen=True, eq=False, dict=True):

@@ -28,8 +28,7 @@ Stands = Literal["faster", "slower", "same", "cannot tell"]
 CONFIDENCE = 0.95
 TAIL = (1 - CONFIDENCE) / 2
 RESAMPLES = 400
-# Consecutive sections of rounds whose own ratios must agree (see `compare`).
-SECTIONS = 6
+SECTIONS = 6  # consecutive sections of rounds whose own ratios must agree (see `compare`)
 # Above this, neighbouring rounds are averaged before resampling, which bounds the cost and keeps the width.
 MOST_ROUNDS = 400
 

@@ -9,16 +9,11 @@ from typing import NamedTuple
 
 from kinetoscope.statistics.distribution import mean, median
 
-# Two whole rounds lie between three long times; with fewer nothing is known to come again.
-FEWEST = 3
-# Of the times that end a round, so many are long: one may be missed by chance.
-REGULAR = 0.8
-# Of so many long times the mean counts, as in a clock of the program's own.
-ENOUGH = 6
-# Rounds that chance makes of times in any order are found at most so often.
-CHANCE = 0.05
-# More times than that are not looked at, but the latest.
-MOST = 2000
+FEWEST = 3  # two whole rounds lie between three long times; with fewer nothing is known to come again
+REGULAR = 0.8  # of the times that end a round, so many are long: one may be missed by chance
+ENOUGH = 6  # of so many long times the mean counts, as in a clock of the program's own
+CHANCE = 0.05  # rounds that chance makes of times in any order are found at most so often
+MOST = 2000  # more times than that are not looked at, but the latest
 
 
 class Rounds(NamedTuple):

@@ -16,10 +16,8 @@ from kinetoscope.document import (
 from kinetoscope.render import names
 from kinetoscope.render.blocks import *
 
-# Waiting that is less of a step is not worth a table.
-SEEN = 0.01
-# A rate is said of a part where it is known of so much of its time.
-KNOWN = 0.5
+SEEN = 0.01  # waiting that is less of a step is not worth a table
+KNOWN = 0.5  # a rate is said of a part where it is known of so much of its time
 # A step whose device is busy for less is not hidden from the host.
 HIDDEN = 0.97
 GRAPHS = {"full": "one graph", "piecewise": "pieces", "eager": "no graph"}

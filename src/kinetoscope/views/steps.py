@@ -13,12 +13,9 @@ from kinetoscope.render.blocks import Block, Commands, Heading, Labelled, Line, 
 from kinetoscope.views import memory, serving
 from kinetoscope.views.graph_names import event
 
-# A range of fewer steps says nothing.
-FEW = 5
-# What takes more than twice as long is said as so many times, not as a percentage.
-TIMES = 2.0
-# A mean this far from the median is said.
-UNLIKE = 0.05
+FEW = 5  # a range of fewer steps says nothing
+TIMES = 2.0  # what takes more than twice as long is said as so many times, not as a percentage
+UNLIKE = 0.05  # a mean this far from the median is said
 
 
 def defined(report: document.Report) -> str:

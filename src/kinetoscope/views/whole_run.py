@@ -9,10 +9,8 @@ from kinetoscope.document import Report, WholeRunRow
 from kinetoscope.render import names
 from kinetoscope.render.blocks import Block, Heading, Prose, field, table
 
-# Of the run after its setup: with less, what was recorded is the lesser part, which is said first.
-HALF = 0.5
-# Phases that the sentence names, and the least that it mentions.
-NAMED, WORTH = 3, 0.01
+HALF = 0.5  # of the run after its setup: with less, what was recorded is the lesser part, which is said first
+NAMED, WORTH = 3, 0.01  # phases that the sentence names, and the least that it mentions
 # Steps after the recording took another time where it differs by this factor, over so many at least.
 UNLIKE, FEWEST_LATER = 1.5, 5
 

@@ -24,8 +24,7 @@ from kinetoscope.analysis.collectives.recorded import (
 from kinetoscope.statistics.distribution import median
 from kinetoscope.trace.schema import whole
 
-# By how many collectives a rank's sequence may lie off another's of the same steps.
-SHIFTS = 16
+SHIFTS = 16  # by how many collectives a rank's sequence may lie off another's of the same steps
 # Ends of one collective lie within microseconds of each other (7 µs on eight ranks of one host); ends of
 # wrongly paired ones as far apart as steps differ.
 SCATTER_NS = 100_000

@@ -149,8 +149,7 @@ def attention(call: OpCall, causal_at: int, heads_first: bool, backward: bool = 
 
 Formula = Callable[[OpCall], Cost | None]
 
-# No single op call computes or moves this much in a day; sums of smaller ones fit 64 bits.
-ABSURD = 1 << 53
+ABSURD = 1 << 53  # no single op call computes or moves this much in a day; sums of smaller ones fit 64 bits
 
 
 def cost(call: OpCall) -> Cost | None:

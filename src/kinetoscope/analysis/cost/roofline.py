@@ -20,8 +20,7 @@ from kinetoscope.trace.schema import typed
 ARGUMENTS = ["input_dims", "input_types", "input_strides", "concrete_inputs"]
 LEFT_OPEN = ["kernel", "listed"]  # what the recorded arguments leave open
 COUNTED = ["kernel_flops", "kernel_gigabytes"]
-# Kernels whose name says that they round fp32 to tf32 first.
-TF32 = r"tf32|_s1688|s161616gemm_tf32|_TF32_"
+TF32 = r"tf32|_s1688|s161616gemm_tf32|_TF32_"  # kernels whose name says that they round fp32 to tf32 first
 
 COSTED = {
     "rank": pl.Int32,

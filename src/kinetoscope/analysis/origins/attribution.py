@@ -15,8 +15,7 @@ from kinetoscope.analysis.time.phases import phase_of_work
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
-# Of what was recorded while a graph was captured (see ``trace.captures``).
-CAPTURED = "^captured_"
+CAPTURED = "^captured_"  # of what was recorded while a graph was captured (see ``trace.captures``)
 
 
 @remembered

@@ -19,8 +19,7 @@ from kinetoscope.statistics.distribution import mean, median, quantile
 MOST_HANDING_OVER = 0.1
 # A step waits no longer than for a batch that is ready where it is within this share of the step.
 READY = 0.01
-# Steps that found their batch ready, for their median to say what a step takes.
-FEWEST_READY = 3
+FEWEST_READY = 3  # steps that found their batch ready, for their median to say what a step takes
 
 
 class Loader(NamedTuple):

@@ -17,15 +17,12 @@ from kinetoscope.statistics.distribution import median, quantile
 WAITS_FOR_DATA = 0.05
 # A long step takes so many times the median of all; a round of several, which hold others too, so many times.
 LONG_STEP, LONG_ROUND = 2.0, 1.5
-# Long steps are rare where they are at most so much of all.
-COMMON = 1 / 3
+COMMON = 1 / 3  # long steps are rare where they are at most so much of all
 # What rare steps add to the mean is reported where it is so much of the median; its cause is named where the
 # host spent so much of it there.
 RARE_MATTERS, KNOWN = 0.05, 0.25
-# Steps timed later keep the pace where their median differs by no more than so much.
-SAME_PACE = 0.25
-# Steps timed before and after are distinguished only where each are enough for an interval.
-FEWEST = 6
+SAME_PACE = 0.25  # steps timed later keep the pace where their median differs by no more than so much
+FEWEST = 6  # steps timed before and after are distinguished only where each are enough for an interval
 
 
 class Spread(msgspec.Struct, frozen=True):

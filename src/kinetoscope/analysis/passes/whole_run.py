@@ -29,10 +29,8 @@ OF_TIMED = 20
 FEWEST = 3  # samples of steps: fewer say nothing
 # A part of the steps may have been missed by samples of them where that is as likely as this, or more.
 MISSED = 0.05
-# What is seen in a row for so many steps is no part of one.
-STEPS_IN_A_ROW = 2
-# Of the run: what takes no more is joined.
-SMALL = 0.01
+STEPS_IN_A_ROW = 2  # what is seen in a row for so many steps is no part of one
+SMALL = 0.01  # of the run: what takes no more is joined
 # A function of a library's that has this share of its time in one that it calls only passes a call on.
 PASSED_ON = 0.9
 HALF = 0.5

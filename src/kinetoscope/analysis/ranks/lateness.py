@@ -47,8 +47,7 @@ OWN_WORK = {
 # What ``with_lateness`` adds for ``attribution`` alone.
 LATENESS = ["segment", "is_end", "segment_ns", "longer_ns", *(f"{cause}_longer" for cause in CAUSES)]
 ON_DEVICE = (COMPUTE, SYNC)  # may take longer while the host took no longer
-# Launches and kernels of equal ranks differ by as much.
-NEGLIGIBLE_NS = 20_000
+NEGLIGIBLE_NS = 20_000  # launches and kernels of equal ranks differ by as much
 APART_NS = 10_000  # what follows within this waited for what was before it
 RANK = ["rank", "device"]
 

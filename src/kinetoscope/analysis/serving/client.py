@@ -10,10 +10,8 @@ from kinetoscope.sources.client import ClientTimes
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
-# Steps in which requests get a token each.
-GENERATES = ["decode", "mixed", "verify", "unknown"]
-# Of the median: a step that follows so late on the one before had no request to follow that.
-NO_REQUESTS = 20
+GENERATES = ["decode", "mixed", "verify", "unknown"]  # steps in which requests get a token each
+NO_REQUESTS = 20  # of the median: a step that follows so late on the one before had no request to follow that
 
 
 def tokens(trace: Trace) -> pl.DataFrame:

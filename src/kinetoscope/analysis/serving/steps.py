@@ -53,8 +53,7 @@ WARMING = 1.5
 
 # A call of the whole model runs attention in several layers; of one layer in no more than three kernels.
 LAYERS = 4
-# What recurs less often may be anything.
-RECURRING = 3
+RECURRING = 3  # what recurs less often may be anything
 # Of the longest pause between launches: pauses this long are between steps as well.
 AS_LONG = 0.5
 ATTENTION = r"(?i)^attention$"

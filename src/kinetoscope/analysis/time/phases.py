@@ -25,8 +25,7 @@ from kinetoscope.trace.engines import Phase, engine_step
 from kinetoscope.trace.model import Trace
 
 TRAIN, FORWARD, EVALUATE, REQUEST = "train", "forward", "evaluate", "request"
-# Where the recording holds the device's work alone, nothing says what it was for.
-STEP = "step"
+STEP = "step"  # where the recording holds the device's work alone, nothing says what it was for
 # What serving engines say of their steps.
 ENGINE_PHASES = get_args(Phase)
 PARTS = "^(encode|prefill|decode)$"

@@ -23,8 +23,7 @@ from kinetoscope.recording import plain_file
 # What coordinate descent changes, by halving and doubling, and how far.
 LIMITS = {"num_warps": (1, 32), "num_stages": (1, 6)}
 LARGEST_BLOCK = 8192
-# Sets of buffers for each configuration: many configurations share the device's memory.
-SETS = 4
+SETS = 4  # sets of buffers for each configuration: many configurations share the device's memory
 # A neighbour must be this much faster in its trial for the descent to move there; a final A/B decides.
 STEP_GAIN = 0.005
 MOST_MOVES = 20

@@ -17,8 +17,7 @@ from kinetoscope.bench.measure.timers import Call
 from kinetoscope.errors import KinetoscopeError
 from kinetoscope.hardware import DeviceSpec
 
-# A kernel this near to its least time has nothing to win that would be seen.
-NEAR = 0.9
+NEAR = 0.9  # a kernel this near to its least time has nothing to win that would be seen
 # Kernels that together could win less than this part of what all could are not worth the time of tuning them.
 LITTLE = 0.01
 # Bytes moved by the copies that the least times are taken from: what is between them is on a line.

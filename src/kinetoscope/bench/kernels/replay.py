@@ -15,10 +15,8 @@ from kinetoscope.bench.measure.harness import measure
 from kinetoscope.bench.measure.results import MeasurementSet
 from kinetoscope.bench.measure.timers import Activity, record
 
-# Of measuring, at least: with and without exchanged kernels a graph differs little.
-LEAST_SECONDS = 5.0
-# Runs inside one recording of the device's activity.
-RECORDED_RUNS = 5
+LEAST_SECONDS = 5.0  # of measuring, at least: with and without exchanged kernels a graph differs little
+RECORDED_RUNS = 5  # runs inside one recording of the device's activity
 
 
 class DeviceWork(msgspec.Struct, frozen=True):

@@ -12,8 +12,7 @@ from kinetoscope.bench.measure.results import ClockReading, MeasurementSet, Mode
 from kinetoscope.bench.measure.timers import Call, Timer
 from kinetoscope.statistics import distribution, intervals
 
-# Fewer rounds than these are never called precise, whatever their spread.
-FEWEST_ROUNDS = 24
+FEWEST_ROUNDS = 24  # fewer rounds than these are never called precise, whatever their spread
 # A distribution that settled earlier still has a median that moves: 5 % wide, 400 samples leave it 1 %.
 FEWEST_TO_SETTLE = 1000
 # Rounds between two looks at the clocks and the stopping rule: as many again as there were, within these.

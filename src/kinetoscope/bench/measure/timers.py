@@ -20,8 +20,7 @@ Call = Callable[[], object]
 
 # A sample of the host's clock repeats a hot call until it lasts this long: 400 ticks of a 50 ns clock.
 SHORTEST_SAMPLE_NS = 20_000
-# Caches are flushed by going through this many times the size of the last level.
-FLUSH_FACTOR = 4
+FLUSH_FACTOR = 4  # caches are flushed by going through this many times the size of the last level
 
 
 class Timer(Protocol):

@@ -96,12 +96,10 @@ def _as_placed(kind: Type | None, tensor: Tensor) -> Tensor:
 
 # What a type's rounding may do to one element, of the element plus the root mean square of all.
 TOLERANCES = {"float64": 1e-7, "float32": 1e-4, "float16": 2e-3, "bfloat16": 1.6e-2}
-# A kernel may err this much more than PyTorch's own operators do …
-MULTIPLIER = 3.0
+MULTIPLIER = 3.0  # a kernel may err this much more than PyTorch's own operators do …
 # … and this share of its elements may lie beyond the tolerance (comparisons can differ in float64).
 BEYOND = 1e-5
-# Like inputs whose order the fragment does not tell are tried in so many orders.
-MOST_ORDERS = 24
+MOST_ORDERS = 24  # like inputs whose order the fragment does not tell are tried in so many orders
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

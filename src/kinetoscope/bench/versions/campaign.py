@@ -75,8 +75,7 @@ class VersionsCompared(msgspec.Struct, frozen=True, kw_only=True):
         return Ratio(self.ratio, self.low, self.high)
 
 
-# Of fewer pairs the signed ranks have no interval of 95 %.
-FEWEST_PAIRS = 6
+FEWEST_PAIRS = 6  # of fewer pairs the signed ranks have no interval of 95 %
 # So many pairs end the comparison if all of them point one way, which is the chance of the coins that this
 # takes from each side of the interval.
 AGREEING_PAIRS = 10

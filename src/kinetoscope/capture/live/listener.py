@@ -34,8 +34,7 @@ from kinetoscope.capture.recorder.profiler import TorchDevice
 from kinetoscope.capture.recorder.unlocked import first_used_here
 from kinetoscope.recording import folder as folders
 
-# An end of the program waits so long for what is being recorded to be written.
-WRITTEN_WITHIN_S = 60.0
+WRITTEN_WITHIN_S = 60.0  # an end of the program waits so long for what is being recorded to be written
 # Until CUPTI is tried to be detached again, the last of them time and again: that is safe while a server has
 # nothing to do.
 AGAIN_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)

@@ -42,15 +42,12 @@ ENGINE_STEP = re.compile(
 )
 # So many boundaries show what the steps are; on a GPU they are waited for so long, in seconds.
 PASSED, UNSEEN_S = 3, 10.0
-# Between two looks at the process's memory, and at whether the request still stands, in seconds.
-LOOK_S = 0.1
+LOOK_S = 0.1  # between two looks at the process's memory, and at whether the request still stands, in seconds
 # The last step may still be running, on a device and in other threads, when the step after it has begun: so
 # many boundaries later it is not, nor so many seconds later.
 DRAINS, DRAINS_S, MOST_DRAINS_S = 2, 0.1, 1.0
-# The device is recorded for so long, at most, after a session was to end.
-STOPS_NS = 500_000_000
-# A process without steps of a known kind is recorded for so long.
-WHOLE_S = 2.0
+STOPS_NS = 500_000_000  # the device is recorded for so long, at most, after a session was to end
+WHOLE_S = 2.0  # a process without steps of a known kind is recorded for so long
 # Kineto's events take so many times the memory, once a session is ended, that they took while it ran (144 MB
 # became 850 MB: 140,000 operators, torch 2.13 on a CPU).
 SWELLS = 6

@@ -22,8 +22,7 @@ HOW = (
     "start the server by `kinetoscope run --on-request -- COMMAND`, or call kinetoscope.listen() at its "
     "start; a process that was started otherwise cannot be recorded from outside"
 )
-# More than what a request allows, for stopping and writing.
-WRITING_S = 120.0
+WRITING_S = 120.0  # more than what a request allows, for stopping and writing
 
 Say = Callable[[str], None]
 

@@ -35,8 +35,7 @@ from kinetoscope.recording.rendezvous import agree_on_folder, await_ranks
 
 # Once all is recorded, steps are timed on for that long (`recorder.phases.STANDBY_S`), and a moment.
 TIMED_ON_S = 12.0
-# A process that was asked to end has that long.
-PATIENCE_S = 2.0
+PATIENCE_S = 2.0  # a process that was asked to end has that long
 
 
 @dataclass(frozen=True)

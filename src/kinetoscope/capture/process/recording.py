@@ -60,8 +60,7 @@ def say(text: str) -> None:
         print(f"kinetoscope: {text}", file=sys.stderr, flush=True)
 
 
-# The recording of this process; there is at most one.
-_active: ProcessRecording | None = None
+_active: ProcessRecording | None = None  # the recording of this process; there is at most one
 
 
 def active() -> ProcessRecording | None:

@@ -36,15 +36,13 @@ from kinetoscope.recording.whole_run import (
 
 # Between two samples, in seconds: at first, and where only a few are wanted soon.
 USUAL_S, SOON_S, LONGEST_S = 0.02, 0.002, 1.0
-# So many samples of each period are as good as more: then the distance grows with the period.
-ENOUGH = 1000
+ENOUGH = 1000  # so many samples of each period are as good as more: then the distance grows with the period
 # So many samples show what a step consists of; they are taken where steps are neither timed nor recorded.
 OF_STEPS = 20
 # Of the time, what samples may take of the processor.
 SHARE = 0.0025
 MOST_CACHED = 20_000
-# No thread of the system's is waited for longer.
-PATIENCE_S = 1.0
+PATIENCE_S = 1.0  # no thread of the system's is waited for longer
 # More reasons than ever end.
 NEVER = 1 << 30
 IMPORTING, COMPILING, WAITING = "importing", "compiling", "waiting"
@@ -67,8 +65,7 @@ WAITS = {
     "multiprocessing/popen_fork.py": frozenset({"wait"}),
     "multiprocessing/queues.py": frozenset({"get", "put"}),
 }
-# A fraction that falls into no step with the program's own period.
-GOLDEN = 0.6180339887
+GOLDEN = 0.6180339887  # a fraction that falls into no step with the program's own period
 
 Seconds = Callable[[], float]
 # A function and its first line; or a line, of no name; or what torch or Python does, of no file.

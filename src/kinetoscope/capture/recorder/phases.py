@@ -113,8 +113,7 @@ STANDBY_S = 10.0
 # The pace of that much of the program, and of so many steps, is looked at; steps that take this part of the
 # time of those that were timed are other ones: the program had not warmed up.
 PACE_S, PACE_STEPS, FASTER = 1.0, 10, 0.5
-# Of shorter steps not each is looked at: a look takes some microseconds.
-PASSED_OVER_S = 5e-3
+PASSED_OVER_S = 5e-3  # of shorter steps not each is looked at: a look takes some microseconds
 # Looking at the place of a call takes microseconds: it ends where steps shorter than that are timed.
 LOOKED_AT_S = 1e-3
 UNDRAINED = "the loader's queue had not drained"

@@ -67,8 +67,7 @@ ELSEWHERE = (
 # A leader is silent after so long without a tick, and after so many of its steps; what is being recorded is
 # given up after so long: requests come when they come.
 SILENT_S, SILENT_STEPS, GIVEN_UP_S = 2.0, 20, 30.0
-# Whole iterations that a recording holds at least.
-FEWEST_ITERATIONS = 2
+FEWEST_ITERATIONS = 2  # whole iterations that a recording holds at least
 
 
 class Recorder:

@@ -25,8 +25,7 @@ KEPT = LONGEST_ROUND * ROUNDS
 # So many calls from one place in a row, and so many times as many as there were before, are a loop's of their
 # own: what came before, as where a benchmark waits for the device before it reads the clock, is none of it.
 ALONE = 8
-# Without its first call for so many rounds, a round ends all the same.
-LOST = 4
+LOST = 4  # without its first call for so many rounds, a round ends all the same
 
 OURS = os.path.dirname(kinetoscope.__file__) + os.sep
 

@@ -33,11 +33,9 @@ Signal = Literal[
     "range end",
     "idle module",
 ]
-# A kind, and which of its kind: one optimizer, one module, one range's name.
-Source = tuple[Kind, Hashable]
+Source = tuple[Kind, Hashable]  # a kind, and which of its kind: one optimizer, one module, one range's name
 
-# Ranges named after a running number would otherwise be remembered for ever.
-SOURCES_WATCHED = 500
+SOURCES_WATCHED = 500  # ranges named after a running number would otherwise be remembered for ever
 
 
 class SignalMeaning(NamedTuple):
@@ -107,8 +105,7 @@ SILENT_OTHERS, LONGER = 64, 3
 IN_A_ROW = 3
 # So many steps of others from there, and none of its own, and each optimizer is made for a step or two.
 MANY_OTHERS = 64
-# Threads whose calls that wait are looked at.
-THREADS = 8
+THREADS = 8  # threads whose calls that wait are looked at
 # Calls of the leader from other threads, with none from its own in between: a model that was warmed up in one
 # thread serves in others, of which the first to have so many of these calls has the steps from then on. It
 # takes twice as many each time: threads that share a lock may call in bursts.

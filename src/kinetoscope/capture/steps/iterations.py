@@ -7,12 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-# An iteration has so many calls without gradients, and so many steps, at least.
-FEWEST = 2
-# Similar runs differ in length by this factor at most: an episode ends when it ends.
-SIMILAR = 2
-# An iteration of more optimizer steps than that is not waited for.
-MOST_STEPS = 2_000
+FEWEST = 2  # an iteration has so many calls without gradients, and so many steps, at least
+SIMILAR = 2  # similar runs differ in length by this factor at most: an episode ends when it ends
+MOST_STEPS = 2_000  # an iteration of more optimizer steps than that is not waited for
 
 
 class Iteration(NamedTuple):

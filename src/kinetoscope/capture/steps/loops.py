@@ -20,13 +20,11 @@ Position = tuple[int, int]
 # The functions on the stack of a call, outermost first, without those of torch and of kinetoscope.
 Site = tuple[Position, ...]
 
-# Where Python's own library lies.
-LIBRARY = os.path.dirname(os.__file__) + os.sep
+LIBRARY = os.path.dirname(os.__file__) + os.sep  # where Python's own library lies
 
 # Two passes of a loop in a row are similar where their numbers of calls differ by this factor at most,
 SIMILAR = 2
-# and each has so many.
-FEWEST = 2
+FEWEST = 2  # and each has so many
 # After so many calls in one loop without any other a pass of a loop around it is no more waited for.
 UNSHOWN = 24
 

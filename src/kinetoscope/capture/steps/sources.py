@@ -41,8 +41,7 @@ from kinetoscope.capture.steps.updates import Updates
 
 # Called with what ticks, which of its kind it is, and what the program calls it.
 OnTick = Callable[[Signal, Hashable, str], None]
-# Called with the name of what begins inside the step that is running.
-OnPart = Callable[[str], None]
+OnPart = Callable[[str], None]  # called with the name of what begins inside the step that is running
 # Called where a model that is trained is called: whether to be trained. True: further calls are of no matter
 # until its optimizer has stepped.
 OnModel = Callable[[bool], bool]

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from kinetoscope.capture.steps.ledgers import Prefetch, Waited
 from kinetoscope.recording.manifest import TimedSteps
 
-# A place in the device's order of work, and its like where the device has no clock of its own.
-Mark = Any
+Mark = Any  # a place in the device's order of work, and its like where the device has no clock of its own
 
 
 class Moment(NamedTuple):
@@ -130,18 +129,15 @@ class Stopwatch:
         return Moment(self._clock(), self._waited(), self._mark() if self._marking else None)
 
 
-# Of steps that take longer a program may have no more than four or five.
-LONG_S = 1.0
+LONG_S = 1.0  # of steps that take longer a program may have no more than four or five
 # After so many step times we stop waiting and say that the step time never settled; of longer steps, after a
 # few that last so long.
 PATIENCE = 8
 PATIENCE_LEAST, PATIENCE_S = 3, 4.0
 # A loader's queue is longer than that: so many steps, or seconds, may pass until it has drained.
 QUEUE_PATIENCE, QUEUE_PATIENCE_S = 64, 5.0
-# A loop waits for its loader where this share of its time, or more, is such waiting.
-WAITS = 0.05
-# Waiting is back where it is within this share of its level.
-NEAR = 0.10
+WAITS = 0.05  # a loop waits for its loader where this share of its time, or more, is such waiting
+NEAR = 0.10  # waiting is back where it is within this share of its level
 
 
 def settled(seconds: Sequence[float]) -> bool:
@@ -239,8 +235,7 @@ def recorded_steps(before: Sequence[StepTime], prefetch: Prefetch) -> int:
 
 # Steps are timed until there are so many, or so many seconds have passed, but a few at least.
 TIMED, TIMED_S, TIMED_LEAST = 20, 2.0, 3
-# Twenty steps of some microseconds are over before the processor has warmed to them.
-SHORTEST_S = 0.02
+SHORTEST_S = 0.02  # twenty steps of some microseconds are over before the processor has warmed to them
 # A loop whose latest steps take this part of the time of those before them, or less, is still getting faster.
 FALLING = 0.9
 
@@ -321,8 +316,7 @@ class Timing:
         return self._steps
 
 
-# Steps are timed on once all is recorded: so many at most.
-TIMED_ON = 5000
+TIMED_ON = 5000  # steps are timed on once all is recorded: so many at most
 
 
 class TimingOn:

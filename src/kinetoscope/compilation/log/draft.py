@@ -75,8 +75,7 @@ class FrameDraft(Struct, eq=False):
     apart: dict[str, str] = field(default_factory=dict[str, str])
     partitioner: LogRecord | None = None
     aot_metadata: LogRecord | None = None
-    # since the last generated module, of the next
-    post_grad: LogRecord | None = None
+    post_grad: LogRecord | None = None  # since the last generated module, of the next
 
 
 class LogDraft(Struct, eq=False):

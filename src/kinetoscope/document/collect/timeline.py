@@ -338,8 +338,7 @@ def _whole_steps(starts: pl.Series, steps: pl.Series, most: int) -> tuple[int, i
             return steps[low], steps[high]
 
 
-# Bytes of a number before it is packed.
-WIDTH = 8
+WIDTH = 8  # bytes of a number before it is packed
 
 
 def packed(name: str, values: pl.Series, *, deltas: bool = False) -> PackedColumn:

@@ -21,8 +21,7 @@ def decode(name: str) -> tuple[str, list[Part]] | None:
     return None
 
 
-# The meaning of a part, or how it is read from the part.
-Meaning = str | Callable[[re.Match[str]], str]
+Meaning = str | Callable[[re.Match[str]], str]  # the meaning of a part, or how it is read from the part
 
 
 def _parts(

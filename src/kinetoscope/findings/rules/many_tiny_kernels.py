@@ -21,8 +21,7 @@ Source
 
 from kinetoscope.findings.rule import *
 
-# What torch._foreach_* does on lists of tensors.
-LISTED = "^(elementwise|copy|memset|reduction)$"
+LISTED = "^(elementwise|copy|memset|reduction)$"  # what torch._foreach_* does on lists of tensors
 CALLS = 50  # fewer calls are ordinary: a model of fifty layers has fifty of everything
 APART_NS = 20_000  # of Python between the calls of one loop
 TINY_NS = 5_000  # shorter than any launch

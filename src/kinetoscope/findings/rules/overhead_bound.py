@@ -34,8 +34,7 @@ from kinetoscope.findings.rule import *
 
 # Below half, the host and not the device sets the pace; from there on single gaps are `launch-gap`'s.
 BUSY = 0.5
-# Of the idle time: the rest may have other causes, which have rules of their own.
-LAUNCH_BOUND = 0.5
+LAUNCH_BOUND = 0.5  # of the idle time: the rest may have other causes, which have rules of their own
 # Device activities a launch, from which on graphs do most of the work; and what launching one takes at most.
 REPLAYED, A_REPLAY_US = 2, 100.0
 
