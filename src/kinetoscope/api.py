@@ -253,8 +253,7 @@ class Run(runs.LoadedRun, frozen=True, eq=False, dict=True):
         from kinetoscope.comparison import baseline
         from kinetoscope.comparison.gates import parse
 
-        gates = [parse(text) for text in fail_on]
-        return baseline.checked(self, baseline.read(Path(against)), gates)
+        return baseline.checked(self, baseline.read(Path(against)), [parse(text) for text in fail_on])
 
     def to_baseline(self, path: str | Path) -> Path:
         """Write the baseline that ``check`` takes, to be kept in a repository, and give its path.
@@ -359,8 +358,7 @@ def diff(base: Run | str | Path, new: Run | str | Path, *, fail_on: Sequence[str
     from kinetoscope.comparison.gates import parse
     from kinetoscope.document.collect.difference import compared
 
-    found = compared(base, new, [parse(text) for text in fail_on], page=True)
-    return Diff(**structs.asdict(found))
+    return Diff(**structs.asdict(compared(base, new, [parse(text) for text in fail_on], page=True)))
 
 
 def history(folder: str | Path) -> History:

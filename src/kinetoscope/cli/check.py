@@ -46,8 +46,7 @@ def main(arguments: argparse.Namespace) -> int:
         for why in baseline.busy("the baseline", written):
             print(f"kinetoscope: no time is judged by it: {why}", file=sys.stderr)
         return 0
-    kept = baseline.read(file)
-    rows = baseline.checked(load_shown(arguments.inputs), kept, gates)
+    rows = baseline.checked(load_shown(arguments.inputs), baseline.read(file), gates)
     again = f"kinetoscope check {shlex.join(arguments.inputs)} --against {shlex.quote(str(file))} --update"
     _options.answer(
         arguments, view.document(rows), lambda: view.listing(_options.first(rows, arguments.limit), again)

@@ -53,8 +53,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.views.query import listing
 
     shown = rows if arguments.limit == 0 else rows.head(arguments.limit)
-    numeric = [dtype.is_numeric() for dtype in shown.dtypes]
-    show([listing(shown.columns, numeric, shown.rows())])
+    show([listing(shown.columns, [dtype.is_numeric() for dtype in shown.dtypes], shown.rows())])
     if len(rows) > len(shown):
         print(f"{len(shown):,} of {len(rows):,} rows; --limit 0 or --json prints all", file=sys.stderr)
     return 0

@@ -46,8 +46,7 @@ def build(logs: Iterable[tuple[Log, int | None, Sidecar]]) -> model.CompiledProg
     """One Compilation of all ranks' logs, each with its rank where that is known from outside."""
     rows = _Rows()
     for log, rank, sidecar in logs:
-        draft = gather(log, rank)
-        rows.take(draft, sidecar)
+        rows.take(gather(log, rank), sidecar)
     return rows.compilation()
 
 
@@ -117,8 +116,7 @@ class _Rows:
         index = len(self.frames)
         frame = frames.frame_row(draft, index, log.names, function_of, skips)
         self.frames.append(frame)
-        ran = phases.spans(phases.regions(draft.events))
-        self.spans += [(index, *span) for span in ran]
+        self.spans += [(index, *span) for span in phases.spans(phases.regions(draft.events))]
         self.fx.update(draft.fx_cache)
         self.aot.update(draft.aot_cache)
         self.texts.update({(index, name): LogText(draft.log, record) for name, record in draft.texts.items()})

@@ -337,8 +337,7 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
         )
         # Most are inside their parent: without them few are left to be put in order.
         end = constant(None, len(host), pl.Int64).scatter(own["id"], own["end_ns"])
-        around = end[host["parent"][own["id"]]]
-        own = own.filter((own["start_ns"] >= around).fill_null(True))
+        own = own.filter((own["start_ns"] >= end[host["parent"][own["id"]]]).fill_null(True))
         return host.select(CALLED)[intervals.outermost(own, ["lane"])["id"]].with_columns(END)
 
     @cached_property

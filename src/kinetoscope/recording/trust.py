@@ -76,8 +76,7 @@ def seal(name: str, content: bytes) -> bytes:
 def _signature(recording: Path, key: bytes) -> bytes:
     made = hmac.new(key, digestmod=hashlib.sha256)
     for file in (*code(recording), *inputs(recording)):
-        name = os.fsencode(file.relative_to(recording).as_posix())
-        made.update(hashlib.sha256(name).digest())
+        made.update(hashlib.sha256(os.fsencode(file.relative_to(recording).as_posix())).digest())
         content = hashlib.sha256()
         for block in _blocks(file):
             content.update(block)

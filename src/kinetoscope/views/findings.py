@@ -109,8 +109,7 @@ def _finding(found: FindingsListing, number: int, row: FindingRow) -> Iterable[B
         Text(ranks, "dim"),
     )
     yield Line((numbers.together(names.plain(row.title)),), INDENT)
-    described = _lines(found, row)
-    yield Labelled(tuple((Text(label, "dim"), (words,)) for label, words in described), INDENT)
+    yield Labelled(tuple((Text(label, "dim"), (words,)) for label, words in _lines(found, row)), INDENT)
 
 
 def _lines(found: FindingsListing, row: FindingRow) -> Iterable[tuple[str, Line]]:

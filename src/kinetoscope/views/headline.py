@@ -167,8 +167,7 @@ def window(report: Report) -> str:
     """The time that shares are of, in words."""
     if report.steps:
         return _steps(report)
-    longest = max((row.window_us for row in report.devices), default=0.0)
-    return f"the recorded {numbers.time(longest)}"
+    return f"the recorded {numbers.time(max((row.window_us for row in report.devices), default=0.0))}"
 
 
 def recorded_window(report: Report) -> str:

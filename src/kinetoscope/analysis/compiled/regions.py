@@ -95,8 +95,7 @@ def compiler_phases(trace: Trace, start_ns: int, end_ns: int) -> pl.DataFrame:
 
 def compiling(trace: Trace, start_ns: int, end_ns: int) -> pl.DataFrame:
     """Merged intervals (start_ns, end_ns) of those phases."""
-    phases = compiler_phases(trace, start_ns, end_ns)
-    return intervals.union(phases.with_columns(END))
+    return intervals.union(compiler_phases(trace, start_ns, end_ns).with_columns(END))
 
 
 DIRECTIONS = pl.Enum(["forward", "backward", "inference"])

@@ -119,8 +119,7 @@ def belonging(run: LoadedRun) -> pl.DataFrame:
     Where the recording tells who launched it and that belongs to none, the value is that of ``OUTSIDE``;
     where it does not tell, "unattributed".
     """
-    found = op_lines(run)
-    return pl.concat([_belonging(trace, found.get(trace.rank)) for trace in run.traces])
+    return pl.concat([_belonging(trace, op_lines(run).get(trace.rank)) for trace in run.traces])
 
 
 def lines_of_work(trace: Trace, lines: OpLines | None) -> pl.DataFrame:

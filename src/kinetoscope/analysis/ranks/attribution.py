@@ -160,8 +160,7 @@ def attributed(table: pl.DataFrame, cold: Sequence[str] = ()) -> pl.DataFrame:
             round(one.late_ns),
             one.waited_ns,
         )
-        lost = round(min(one.lost_ns, one.late_ns))
-        lines.append((*known, rank, step, cause, round(excess), lost))
+        lines.append((*known, rank, step, cause, round(excess), round(min(one.lost_ns, one.late_ns))))
     return pl.DataFrame(lines, schema=ATTRIBUTED, orient="row")
 
 

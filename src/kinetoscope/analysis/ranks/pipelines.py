@@ -257,8 +257,7 @@ def staged(
         CannotTell: its stages, passes and transfers do not fit each other.
     """
     table = ends(table)
-    found = chain(table)
-    job = _Job(found)
+    job = _Job(chain(table))
     names = table.sort("start_ns")["step"].unique(maintain_order=True)
     met, done = (one.partition_by("step", as_dict=True) for one in (table, _on_one_clock(computed, table)))
     why: CannotTell | None = None

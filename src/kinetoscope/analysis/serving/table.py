@@ -100,8 +100,7 @@ def _rows(run: LoadedRun, trace: Trace) -> Iterable[ServingRow]:
         return
     idle = waiting(run).filter(pl.col("rank") == trace.rank)
     for key, group in table.group_by(LIKE, maintain_order=True):
-        steady = group.filter(~pl.col("warming"))
-        yield _row(run, trace, tuple(key), group, steady, idle)
+        yield _row(run, trace, tuple(key), group, group.filter(~pl.col("warming")), idle)
 
 
 def _row(

@@ -69,8 +69,7 @@ def findings(run: LoadedRun, proven: Measurements) -> list[FindingRow]:
 
 def compared(ranks: RankComparison) -> list[FindingRow]:
     """Findings of the comparison of many ranks."""
-    nothing = LoadedRun(())
-    rows = [_finding(nothing, one, None, {}, None) for one in registry.compared(ranks)]
+    rows = [_finding(LoadedRun(()), one, None, {}, None) for one in registry.compared(ranks)]
     return [msgspec.structs.replace(row, of_ranks=True, ranks=ranks.verdict.ranks) for row in rows]
 
 

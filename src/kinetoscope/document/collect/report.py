@@ -37,8 +37,7 @@ def build(run: LoadedRun, *, page: bool = False) -> Report:
     Args:
         page: with what only the page shows: all events, all generated code.
     """
-    events = sum(trace.source.events for trace in run.traces)
-    is_large = events > LARGE and cores() <= FEW
+    is_large = sum(trace.source.events for trace in run.traces) > LARGE and cores() <= FEW
     proven = measurements(run)
     if is_large:
         _asked_first(run)

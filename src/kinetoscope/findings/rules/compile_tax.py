@@ -39,8 +39,7 @@ def find(view: RankView) -> Findings:
     small = entered.filter(pl.col("launches").is_between(1, LAUNCHES))
     if len(small) < ENTRIES * view.steps or entered.select(pl.median("launches")).item() > LAUNCHES:
         return
-    lookups = view.inside(view.host(CACHE_LOOKUP))
-    lookup = lookups.select(pl.median("duration_ns")).item() or 0.0
+    lookup = view.inside(view.host(CACHE_LOOKUP)).select(pl.median("duration_ns")).item() or 0.0
     beyond = pl.col("duration_ns") + lookup - EAGER_NS * pl.col("launches")
     saved = small.with_columns(share=(beyond / pl.col("duration_ns")).clip(0, 1))
     each, launched = small.select(pl.median("duration_ns"), pl.mean("launches")).row(0)

@@ -67,8 +67,7 @@ def find(view: RankView) -> Findings:
 def inside_ops(view: RankView) -> pl.DataFrame:
     """The work that only moves bytes inside of an op that computes, with that op's name (``maker``)."""
     host = view.trace.host_events
-    is_op = matching(host, "name", "^aten::")
-    makes = nearest(host, is_op & ~matching(host, "name", MOVING))
+    makes = nearest(host, matching(host, "name", "^aten::") & ~matching(host, "name", MOVING))
     seeds = view.kernels("^Memcpy DtoD")  # copies of the driver, of a product's output
     of_others = [conversions(view)["id"], seeds["id"]]
     moved = view.work.filter(

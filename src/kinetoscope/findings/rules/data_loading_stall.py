@@ -152,8 +152,7 @@ def _measured(view: RankView, own: StepAsItRuns, data_us: float, calls: pl.DataF
     cores = _cores(view)
     kept = 1.0
     if len(picking):
-        copied = matching(picked, "name", GATHERS)
-        kept = 1 - view.us_of(picked.filter(copied)) / view.us_of(picking)
+        kept = 1 - view.us_of(picked.filter(matching(picked, "name", GATHERS))) / view.us_of(picking)
         basis += "with one index a batch it is gone, but for the copying into the batch"
     else:
         basis += "with enough workers it is gone"

@@ -39,8 +39,7 @@ OP = r"^aten::(?:_foreach_)?(\w+?)_?$"
 
 def find(view: RankView) -> Findings:
     host = view.trace.host_events
-    around = view.around(BACKWARD)
-    work = view.work.with_columns(table=around[view.work["launch"]]).drop_nulls("table")
+    work = view.work.with_columns(table=view.around(BACKWARD)[view.work["launch"]]).drop_nulls("table")
     work = work.with_columns(fill=matching(work, "name", "FillFunctor"))
     rows = (
         pl.col("duration_ns").filter(~pl.col("fill"), pl.col("category").cast(pl.String) == "embedding").max()

@@ -60,5 +60,4 @@ def _saving(view: RankView) -> Saving:
         ~pl.col("launch").is_in(compiled(view.trace).implode()).fill_null(True)
         & (pl.col("category").cast(pl.String) != "optimizer")
     )
-    chains = elementwise_chains(view.work, eager)
-    return savings.fused(view, chains)
+    return savings.fused(view, elementwise_chains(view.work, eager))

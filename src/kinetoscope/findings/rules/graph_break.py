@@ -94,5 +94,4 @@ def _saving(view: RankView, entries: pl.DataFrame) -> Saving:
     if entries.is_empty():
         return savings.nothing("not known: the recording shows no entry of what follows the break")
     share = (pl.col("cost_ns") / pl.col("duration_ns")).clip(0, 1)
-    entering = entries.with_columns(share=share)
-    return savings.host(view, entering, "host time of entering the pieces")
+    return savings.host(view, entries.with_columns(share=share), "host time of entering the pieces")

@@ -80,8 +80,7 @@ def _reads(view: RankView) -> pl.DataFrame:
     (``wait``)."""
     host = view.trace.host_events
     calls = view.host(SYNCHRONIZATION)
-    read = matching(host, "name", VALUE).gather(calls["parent"]).fill_null(False)
-    calls = calls.filter(read)
+    calls = calls.filter(matching(host, "name", VALUE).gather(calls["parent"]).fill_null(False))
     ops = host.select("start_ns", "duration_ns")[calls["parent"]]
     calls = calls.select("lane", at="start_ns", wait="id").hstack(ops).sort("at")
     checks = view.host(CHECK).select("lane", at="start_ns", checked="start_ns").sort("at")

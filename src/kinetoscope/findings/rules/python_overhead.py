@@ -63,8 +63,7 @@ def find(view: RankView) -> Findings:
             .filter(pl.col("end_ns") <= pl.col("until"))
         )
         taken = pl.concat([table.select("start_ns", "end_ns") for table in (working, others, collected)])
-        left = intervals.subtract(own, taken)
-        idle = intervals.intersect(left, view.gaps)
+        idle = intervals.intersect(intervals.subtract(own, taken), view.gaps)
         us = view.us(intervals.total(idle))
         saving = savings.idle(view, idle, "idle time during the function's own Python")
         if saving.share < MEDIUM:

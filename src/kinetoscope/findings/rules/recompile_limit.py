@@ -57,5 +57,4 @@ def find(view: RankView) -> Findings:
 def _saving(view: RankView) -> Saving:
     if view.work.is_empty():
         return savings.nothing("not known: no recording of what runs eagerly")
-    chains = elementwise_chains(view.work, view.work)
-    return savings.fused(view, chains)
+    return savings.fused(view, elementwise_chains(view.work, view.work))

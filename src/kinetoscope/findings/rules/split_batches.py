@@ -216,8 +216,7 @@ def _one_graph(view: RankView, nodes: pl.DataFrame) -> Findings:
     times = whole(nodes["passes"].median()) - 1
     nodes = nodes.filter(pl.col("pass") < pl.col("passes") - 1)
     work = _launched(view)
-    node = view.inside_of(nodes["id"]).gather(work["launch"])
-    work = work.with_columns(node=node).drop_nulls("node")
+    work = work.with_columns(node=view.inside_of(nodes["id"]).gather(work["launch"])).drop_nulls("node")
     work = work.join(
         nodes.select("joint", "pass", node="id"), on="node", how="inner", maintain_order="left"
     ).with_columns(later=pl.col("pass") > 0, backward=False, adds=False)
