@@ -196,18 +196,16 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None, flows: bool) 
             ) from error
         return read(path, shown(path), _most())
 
-    traces: list[Trace] = []
-    exported: list[Trace] = []
-    recorded: list[Trace] = []
-    logs: list[Path] = []
-    light: list[Trace] = []
+    def tried(read: Callable[[], T]) -> list[T]:
+        found, why = _attempted(read)
+        unread.extend(map(_left_out, why))
+        return found
+
+    traces, exported, recorded, light = list[Trace](), list[Trace](), list[Trace](), list[Trace]()
+    logs, timelines, memory, unread = list[Path](), list[Path](), list[MemoryFiles](), list[str]()
+    failures, damaged = list[InputError](), list[InputError]()
     lines: dict[int, Trace] = {}
     numbered: dict[int, list[Capture | None]] = {}
-    unread: list[str] = []
-    damaged: list[InputError] = []
-    memory: list[MemoryFiles] = []
-    timelines: list[Path] = []
-    failures: list[InputError] = []
     recordings: dict[Path, Manifest] = {}
     watched: dict[int, whole_run.WholeRun] = {}
     for item in chain.from_iterable(map(recordings_in, map(Path, inputs))):
@@ -217,9 +215,8 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None, flows: bool) 
             traced = [rank for rank in manifest.ranks if rank.trace is not None]
             first = next((rank for rank in traced if rank.whole_run), None)
             if first is not None and first.whole_run and not watched:  # one rank stands for all
-                seen, why = _attempted(partial(whole_run.read, item / first.whole_run))
+                seen = tried(partial(whole_run.read, item / first.whole_run))
                 watched.update((first.rank, one) for one in seen)
-                unread += map(_left_out, why)
             for rank in spread(traced)[: _most()]:
                 found, why = _attempted(partial(read, item / (rank.trace or ""), rank.rank))
                 recorded += found
@@ -227,13 +224,11 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None, flows: bool) 
                 if found:
                     numbered[rank.rank] = _numbered(item, rank, read)
                 if found and rank.device_trace:  # the run is known without its light pass
-                    found, why = _attempted(partial(read, item / rank.device_trace, rank.rank))
+                    found = tried(partial(read, item / rank.device_trace, rank.rank))
                     light += found
-                    unread += map(_left_out, why)
                 if found and rank.lines:
-                    of_rank, why = _attempted(partial(read, item / rank.lines, rank.rank))
+                    of_rank = tried(partial(read, item / rank.lines, rank.rank))
                     lines.update((rank.rank, one) for one in of_rank)
-                    unread += map(_left_out, why)
             unread += _not_tried(len(traced) - _most())
             logs += [item] if has_compile_log(item) else []
         elif item.is_dir():
@@ -241,9 +236,8 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None, flows: bool) 
             inside_it = sorted(item.iterdir(), key=_by_name)
             files = [path for path in inside_it if TRACE_FILE.search(path.name)]
             databases = [path for path in inside_it if EXPORT_FILE.search(path.name) and is_database(path)]
-            for found, why in (_attempted(partial(export, path)) for path in databases):
-                exported += chain.from_iterable(found)
-                unread += map(_left_out, why)
+            for path in databases:
+                exported += chain.from_iterable(tried(partial(export, path)))
             if files:
                 last = [Path(path) for path in last_written(list(map(str, files)))]
                 unread += of_other_times(len(files) - len(last), str(item))

@@ -73,21 +73,16 @@ WORST = 3  # ranks that are replayed without their lateness
 
 
 class RankComparison(msgspec.Struct, frozen=True, eq=False):
-    """Args:
-    parts: one a rank, by rank; of their collectives, which are in ``table``, the names of their steps.
-    missing: ranks that the run had and that are not here.
-    paired: see there.
-    stages: of a pipeline's ranks. longer: by how much longer each rank worked than ranks like it.
-    table: all collectives with what they waited and what their ranks did on their own (``parts``).
-    attributed: see there; its causes are those of ``CAUSES``, of compute what its kernels show."""
+    """The ranks of a run, and what the comparison found of them."""
 
+    # one a rank, by rank; of their collectives, which are in ``table``, the names of their steps
     parts: tuple[RankPart, ...]
-    missing: tuple[int, ...]
+    missing: tuple[int, ...]  # ranks that the run had and that are not here
     paired: Paired
-    stages: Mapping[int, int]
-    longer: Excess
-    table: pl.DataFrame
-    attributed: pl.DataFrame
+    stages: Mapping[int, int]  # of a pipeline's ranks
+    longer: Excess  # by how much longer each rank worked than ranks like it
+    table: pl.DataFrame  # all collectives, what they waited, what their ranks did on their own (``parts``)
+    attributed: pl.DataFrame  # its causes are those of ``CAUSES``, of compute what its kernels show
     verdict: RankVerdict
     ideal: IdealRow | None
 
