@@ -60,13 +60,13 @@ def functions(trace: Trace, steps: pl.Series) -> pl.DataFrame:
     host = trace.host_events
     is_frame = matching(host, "category", "^python_function$") & matching(host, "name", FRAME)
     own = nearest(host, is_frame & ~matching(host, "name", LIBRARY_FRAME))
-    outside = host.with_columns(own.alias("own")).filter(~matching(host, "category", "^cpu_op$"))
+    outside = host.with_columns(own=own).filter(~matching(host, "category", "^cpu_op$"))
     found = _inside(trace, steps, outside)
     frames = host["name"].gather(found["own"]).cast(pl.String)
     return (
-        found.with_columns(frames.str.replace(FRAME, "$2 ($1)").fill_null("").alias("who"))
+        found.with_columns(who=frames.str.replace(FRAME, "$2 ($1)").fill_null(""))
         .group_by("who", maintain_order=True)
-        .agg(pl.col("own").drop_nulls().first().alias("host_event"), pl.col("self_ns").sum().alias("ns"))
+        .agg(host_event=pl.col("own").drop_nulls().first(), ns=pl.col("self_ns").sum())
         .filter(pl.lit(is_frame.any()), pl.col("ns") > 0)
     )
 
@@ -261,7 +261,7 @@ def _placed(pieces: pl.DataFrame) -> pl.DataFrame:
     known = pl.DataFrame(list(places.items()), {"id": pl.UInt32, "place": pl.UInt32}, orient="row")
     pieces = pieces.join(known, on="id", how="left", maintain_order="left")
     additional = pl.col("code") + len(usual)  # equal ones of several steps are one place
-    return pieces.with_columns(pl.coalesce("place", additional).alias("place"))
+    return pieces.with_columns(place=pl.coalesce("place", additional))
 
 
 def _places(placed: pl.DataFrame, steps: int) -> pl.DataFrame:
@@ -295,10 +295,9 @@ def _idle(
         pl.col("cause").cast(pl.String),
         "place",
         "host_event",
-        pl.when(pl.col("cause") == "unexplained")
+        who=pl.when(pl.col("cause") == "unexplained")
         .then(pl.col("text").cast(pl.String))
-        .otherwise(_callers(trace, found.filter(~other_steps)["host_event"]))
-        .alias("who"),
+        .otherwise(_callers(trace, found.filter(~other_steps)["host_event"])),
         ns=(pl.col("end_ns") - pl.col("start_ns")).cast(pl.Float64),
     )
     recorded = dict(found.group_by("cause", maintain_order=True).agg(pl.col("ns").sum()).iter_rows())
@@ -313,9 +312,7 @@ def _idle(
         us=pl.col("ns") * pl.col("cause").replace_strict(factors, default=0.0, return_dtype=pl.Float64)
     )
     here = (pl.col("cause") == LAUNCH_BOUND) & pl.col("place").is_not_null()
-    before = (
-        found.filter(here).group_by("place", maintain_order=True).agg(pl.col("us").sum().alias("idle_us"))
-    )
+    before = found.filter(here).group_by("place", maintain_order=True).agg(idle_us=pl.col("us").sum())
     idle = (
         found.filter(~here)
         .group_by("cause", "who", maintain_order=True)

@@ -108,7 +108,7 @@ def counted_of_steps(run: LoadedRun) -> dict[str, Counted]:
     waits = host.filter(matching(host, "name", SYNCHRONIZATION))
     around = host["name"].gather(waits["parent"]).cast(pl.String)
     calls = {
-        "syncs": waits.with_columns(around.alias("around")).with_columns(name=pl.coalesce("around", name)),
+        "syncs": waits.with_columns(around=around).with_columns(name=pl.coalesce("around", name)),
         "ops": host.filter(pl.col("category").cast(pl.String) == "cpu_op"),
         "graph_calls": graph_calls(trace).with_columns(name="graph"),
     }
@@ -132,7 +132,7 @@ def usual(trace: Trace, counted: Counted) -> float:
     if trace.steps.is_empty():
         return float(events.select(measure).item() or 0)
     steps = leading_of(trace)["step"].to_list()
-    sums = dict(events.group_by("step").agg(measure.alias("count")).select("step", "count").iter_rows())
+    sums = dict(events.group_by("step").agg(count=measure).select("step", "count").iter_rows())
     return float(median_low([sums.get(step, 0) for step in steps]))
 
 

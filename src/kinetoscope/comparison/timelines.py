@@ -58,7 +58,7 @@ def _step(account: Account) -> pl.DataFrame:
         "id", label=pl.concat_str("compile_id", "direction", separator=" ", ignore_nulls=True)
     )
     labels = call.to_frame("id").join(known, on="id", how="left", maintain_order="left")["label"]
-    table = table.with_columns(call.alias("call"), labels.alias("label"))
+    table = table.with_columns(call=call, label=labels)
     begin_ns = table["start_ns"].min()
     if len(trace.steps):
         own = leading_of(trace).sort("duration_ns")["step"]
@@ -92,7 +92,7 @@ def _edges(table: pl.DataFrame) -> list[CallEdge]:
     calls = (
         table.drop_nulls("call")
         .group_by("call", maintain_order=True)
-        .agg(pl.col("start").min(), end.max().alias("end"))
+        .agg(pl.col("start").min(), end=end.max())
     )
     edges = [
         edge

@@ -29,7 +29,7 @@ def nested(trace: Trace) -> pl.DataFrame:
     }
     events = pl.concat(
         table.select("lane", "start_ns", "duration_ns", "name")
-        .with_columns(pl.lit(of).alias("of"))
+        .with_columns(of=pl.lit(of))
         .with_row_index("row")
         for of, table in tables.items()
     )
@@ -95,7 +95,7 @@ def _extra_lanes(events: pl.DataFrame) -> list[int]:
     chosen: list[int] = []
     current: int | None = None
     stacks: list[list[int]] = []  # per extra lane, the ends of its open events
-    columns = events.select("lane", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+    columns = events.select("lane", "start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
     for lane, start, end in columns.iter_rows():
         if lane != current:
             current, stacks = lane, []

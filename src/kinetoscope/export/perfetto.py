@@ -47,8 +47,7 @@ def _trace_lines(
 ) -> list[str]:
     lanes = _lanes(trace, events, pids)
     placed = events.join(lanes, on=["lane", "extra"], maintain_order="left").with_columns(
-        _microseconds(pl.col("start_ns") - base).alias("ts"),
-        _microseconds(pl.col("duration_ns")).alias("dur"),
+        ts=_microseconds(pl.col("start_ns") - base), dur=_microseconds(pl.col("duration_ns"))
     )
     lines = _names(trace, lanes, several=several)
     for of, table in (
@@ -99,7 +98,7 @@ def _host(trace: Trace) -> pl.DataFrame:
         pl.col("call_stack").cast(pl.String).alias("Call stack"),
     )
     host = with_arguments(trace.host_events, trace.host_arguments, "input_dims", "input_types", "call_stack")
-    return host.select(pl.col("category").cast(pl.String).alias("cat"), arguments.alias("args"))
+    return host.select(cat=pl.col("category").cast(pl.String), args=arguments)
 
 
 def _device(trace: Trace) -> pl.DataFrame:
@@ -118,15 +117,15 @@ def _device(trace: Trace) -> pl.DataFrame:
     )
     return (
         with_arguments(work(trace), trace.device_arguments, "occupancy_percent")
-        .with_columns(trace.host_events["name"].cast(pl.String).gather(work(trace)["op"]).alias("op_name"))
-        .select(pl.col("kind").cast(pl.String).replace(KINDS).alias("cat"), arguments.alias("args"))
+        .with_columns(op_name=trace.host_events["name"].cast(pl.String).gather(work(trace)["op"]))
+        .select(cat=pl.col("kind").cast(pl.String).replace(KINDS), args=arguments)
     )
 
 
 def _annotations(trace: Trace) -> pl.DataFrame:
     return trace.device_annotations.select(
-        pl.col("category").cast(pl.String).alias("cat"),
-        pl.struct(pl.col("category").cast(pl.String).alias("kind"), "device", "stream").alias("args"),
+        cat=pl.col("category").cast(pl.String),
+        args=pl.struct(pl.col("category").cast(pl.String).alias("kind"), "device", "stream"),
     )
 
 
@@ -162,12 +161,7 @@ def _flows(trace: Trace, placed: pl.DataFrame, first: int) -> list[str]:
     ]
     starts = arrows.select(*shared, pl.lit("s").alias("ph"), "pid", "tid", "ts")
     ends = arrows.select(
-        *shared,
-        pl.lit("f").alias("ph"),
-        pl.lit("e").alias("bp"),
-        pl.col("pid_device").alias("pid"),
-        pl.col("tid_device").alias("tid"),
-        pl.col("ts_device").alias("ts"),
+        *shared, ph=pl.lit("f"), bp=pl.lit("e"), pid="pid_device", tid="tid_device", ts="ts_device"
     )
     return _json(starts) + _json(ends)
 

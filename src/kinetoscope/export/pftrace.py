@@ -66,7 +66,7 @@ def render(run: LoadedRun) -> bytes:
     flows = 0
     for trace, events in zip(run.traces, tables, strict=True):
         coded = events.with_columns(
-            events["name"].cast(pl.String).replace_strict(names, range(1, len(names) + 1)).alias("iid")
+            iid=events["name"].cast(pl.String).replace_strict(names, range(1, len(names) + 1))
         )
         packets += _tracks(trace, coded, several=len(run.traces) > 1)
         packets += _slices(trace, coded, flows)

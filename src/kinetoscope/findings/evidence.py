@@ -33,7 +33,7 @@ def of_steps(view: RankView, text: str) -> list[Evidence]:
 def of_gaps(view: RankView, gaps: pl.DataFrame) -> list[Evidence]:
     """One piece of evidence for each row of ``view.gaps``, with the line of the program that was running."""
     called = [view.lines.line(row) if view.lines else None for row in gaps["host_event"].to_list()]
-    gaps = gaps.with_columns(view.trace.host_events["event"][gaps["host_event"]].alias("event"))
+    gaps = gaps.with_columns(event=view.trace.host_events["event"][gaps["host_event"]])
     return [
         Evidence(
             f"idle {numbers.time((end - start) / 1000)}: {text}{f' ({line})' if line else ''}",

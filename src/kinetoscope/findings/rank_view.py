@@ -195,7 +195,7 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
                 else pl.lit(False)
             )
             table = table.filter(pl.col("step").is_not_null() & ~left_over)
-        return table.with_columns(self.trace.host_events["name"][table["op"]].alias("op_name"))
+        return table.with_columns(op_name=self.trace.host_events["name"][table["op"]])
 
     @cached_property
     def launched(self) -> pl.DataFrame:
@@ -252,7 +252,7 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
         own = gaps(self.run)
         if len(self.run.traces) > 1:  # else all of it, which is not to be held twice
             own = own.filter(pl.col("rank") == self.rank)
-        return own.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
+        return own.with_columns(idle_ns=pl.col("end_ns") - pl.col("start_ns"))
 
     def idle(self, *causes: str) -> pl.DataFrame:
         """The rows of ``gaps`` of these causes."""

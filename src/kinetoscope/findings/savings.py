@@ -179,7 +179,7 @@ def heaviest(
 ) -> Iterator[tuple[pl.DataFrame, Saving]]:
     """The groups of device events that would save most (column ``saved_ns``), ``SHOWN_GROUPS`` at most, and
     what each saves; one kernel of many, off the critical path, is left out."""
-    top = events.group_by(*by, maintain_order=True).agg(pl.col("saved_ns").sum().alias("together_ns"))
+    top = events.group_by(*by, maintain_order=True).agg(together_ns=pl.col("saved_ns").sum())
     top = top.sort("together_ns", descending=True, maintain_order=True).head(SHOWN_GROUPS)
     numbered = top.select(*by).with_row_index("group")
     rows = events.select(*by).with_row_index("row").join(numbered, on=list(by), maintain_order="left")
@@ -221,8 +221,8 @@ def slow_calls(
     Returns:
         The calls with their ``share``, those that would save most first, and what they save.
     """
-    slow = calls.with_columns(share.alias("share")).filter(pl.col("share") < below)
-    slow = slow.with_columns((pl.col("time_ns") * (1 - pl.col("share") / possible)).alias("saved_ns"))
+    slow = calls.with_columns(share=share).filter(pl.col("share") < below)
+    slow = slow.with_columns(saved_ns=pl.col("time_ns") * (1 - pl.col("share") / possible))
     for group, saving in heaviest(view, slow, "name", "op_name", basis=basis):
         yield group.sort("saved_ns", descending=True), saving
 

@@ -128,14 +128,14 @@ def volumes(table: pl.DataFrame) -> pl.DataFrame:
     """``sender``, ``receiver``, ``bytes`` and ``calls``: what all-to-alls moved between each two ranks, the
     most first. Of complete collectives, by the sizes that their senders recorded."""
     known = table.filter(pl.col("sent").is_not_null(), "complete")
-    ranks = known.group_by("instance").agg(pl.col("rank").sort().alias("receiver"))
+    ranks = known.group_by("instance").agg(receiver=pl.col("rank").sort())
     pairs = known.select("instance", "sent", sender="rank").join(ranks, on="instance")
     pairs = pairs.filter(pl.col("sent").list.len() == pl.col("receiver").list.len())
     return (
         pairs.explode("sent", "receiver")
         .filter(pl.col("sender") != pl.col("receiver"))
         .group_by("sender", "receiver")
-        .agg(pl.col("sent").sum().alias("bytes"), pl.len().alias("calls"))
+        .agg(bytes=pl.col("sent").sum(), calls=pl.len())
         .sort("bytes", "sender", "receiver", descending=[True, False, False])
     )
 

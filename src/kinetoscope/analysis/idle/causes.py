@@ -194,7 +194,7 @@ def _silences(host: pl.DataFrame, trace: Trace) -> pl.DataFrame:
 
 def _around(host: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """For each row's ``event``, itself (``level`` 0) and all around it, with when each ends (``until``)."""
-    tree = host.select("parent", END.alias("until"))
+    tree = host.select("parent", until=END)
     found = [pl.DataFrame(schema={**rows.schema, "until": pl.Int64, "level": pl.Int32})]
     while len(rows := rows.drop_nulls("event")):
         rows = rows.hstack(tree[rows["event"]])

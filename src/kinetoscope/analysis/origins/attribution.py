@@ -134,7 +134,7 @@ def lines_of_work(trace: Trace, lines: OpLines | None) -> pl.DataFrame:
     captured = matching(host, "category", CAPTURED).gather(op).fill_null(False)
     put_there = texts_of_frames(host["name"].gather(nearest(host, is_line).gather(op)))
     line = put_there.cast(pl.Categorical).zip_with(captured, known["line"])
-    return known.with_columns(line.alias("line"))
+    return known.with_columns(line=line)
 
 
 def lines_of_ops(trace: Trace, lines: OpLines | None) -> pl.DataFrame:

@@ -117,7 +117,7 @@ def _open_at(host: pl.DataFrame, lines: pl.DataFrame) -> pl.Series:
     lines = lines.select("lane", "start_ns", line_row="id", ends=END).sort("start_ns")
     found = began.join_asof(lines, on="start_ns", by="lane", check_sortedness=False)
     is_open = pl.col("ends") > pl.col("start_ns")
-    return found.select("id", pl.when(is_open).then("line_row").alias("line_row")).sort("id")["line_row"]
+    return found.select("id", line_row=pl.when(is_open).then("line_row")).sort("id")["line_row"]
 
 
 def _nested(host: pl.DataFrame, is_module: pl.Series) -> pl.Series:
@@ -153,7 +153,7 @@ def _before(ops: pl.DataFrame, host: pl.DataFrame, lines: pl.DataFrame) -> pl.Da
         pauses.join(lines.select("lane", "start_ns", "name", ends=END), on="lane")
         .filter(pl.col("start_ns") < pl.col("until"), pl.col("ends") > pl.col("since"))
         .group_by("outermost", "name")
-        .agg(spent.sum().alias("spent"))
+        .agg(spent=spent.sum())
         .sort("spent", "name", descending=[True, False])
         .unique("outermost", keep="first", maintain_order=True)
         .select("outermost", before=pl.format("{}:{} {}", *(frame.field(str(at)) for at in (1, 2, 3))))

@@ -193,7 +193,7 @@ def _places(ways: pl.DataFrame) -> pl.DataFrame:
     return (
         recorded.group_by("rank", "kind", "bytes", "nth")
         .agg(
-            pl.len().alias("steps"),
+            steps=pl.len(),
             mean_ns=pl.col("slower_ns").clip(0).mean(),
             least_ns=pl.col("slower_ns").min(),
             least=pl.col("slower").min(),
@@ -256,7 +256,7 @@ def _stages(table: pl.DataFrame) -> pl.DataFrame:
         each.group_by(by)
         .agg(
             pl.col("average").first(),
-            pl.len().alias("names"),
+            names=pl.len(),
             part=pl.col("time").filter(is_slower).sum() / pl.col("time").sum(),
         )
         .filter(pl.col("average") >= NOTABLE, pl.col("part") >= ALL, pl.col("names") >= NAMES)

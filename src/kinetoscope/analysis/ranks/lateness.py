@@ -90,8 +90,8 @@ def with_lateness(table: pl.DataFrame) -> pl.DataFrame:
         by_start(table)
         .with_columns(nth=pl.int_range(pl.len()).over("rank", "step", "group", "signature"))
         .with_columns(
-            (is_level & pl.col("instance").is_not_null()).alias("is_level"),
-            ((pause < APART_NS).fill_null(False) | pl.col("waits_for").is_not_null()).alias("is_bound"),
+            is_level=is_level & pl.col("instance").is_not_null(),
+            is_bound=(pause < APART_NS).fill_null(False) | pl.col("waits_for").is_not_null(),
         )
         .with_columns(is_end=is_end)
         .with_columns(segment=pl.col("is_end").shift(1, fill_value=False).cum_sum().over(RANK))

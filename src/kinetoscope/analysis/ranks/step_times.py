@@ -73,8 +73,8 @@ def _of(steps: pl.DataFrame, group: Sequence[int], count: int) -> pl.DataFrame:
     own = steps.filter(pl.col("rank").is_in(list(group))).group_by("column")
     table = own.agg(
         pl.col("took_us", "own_us").median(),
-        pl.col("rank").sort_by("own_us", "rank", descending=[True, False]).first().alias("slowest"),
-        pl.col("own_us").max().alias("slowest_us"),
+        slowest=pl.col("rank").sort_by("own_us", "rank", descending=[True, False]).first(),
+        slowest_us=pl.col("own_us").max(),
         blamed_us=pl.col("caused").sum() / 1000,  # of integers, whose sum no order changes
     )
     return _columns(table, count).with_columns(pl.col("blamed_us").fill_null(0.0))

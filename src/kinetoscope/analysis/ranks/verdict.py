@@ -164,8 +164,8 @@ def slow_links(table: pl.DataFrame, hosts: Mapping[int, str]) -> Iterator[Suspec
             pl.col("group", "group_name", "size", "kind").first(),
             pl.when(pl.col("kind").first() != "all-to-all").then(pl.col("bytes").first()).alias("bytes"),
             pl.col("transfer_ns").min(),
-            pl.col("rank").sort().alias("ranks"),
-            host.n_unique().alias("hosts"),
+            ranks=pl.col("rank").sort(),
+            hosts=host.n_unique(),
         )
         .sort("instance")
     )

@@ -98,7 +98,7 @@ def _kernels(run: LoadedRun, trace: Trace, inside: pl.DataFrame, found: Repeats)
     place = pl.int_range(pl.len()) % found.length
     rows = (
         inside.select("id", "name", "duration_ns", "op_name", "op", "part")
-        .with_columns(trace.argument("input_dims", inside["op"]).alias("shapes"), place=place)
+        .with_columns(shapes=trace.argument("input_dims", inside["op"]), place=place)
         .join(origin.select("id", "module", "line"), on="id", how="left", maintain_order="left")
         .join(costs(trace).select("id", *known), on="id", how="left", maintain_order="left")
         .group_by("place", maintain_order=True)

@@ -60,9 +60,7 @@ def parted(trace: Trace) -> pl.DataFrame:
             *(pl.when(distinct.str.contains(p)).then(pl.lit(name)) for name, p in PARTS), pl.lit(REST)
         )
     ).to_series()
-    table = table.with_columns(
-        ops.alias("op_name"), part=named.replace_strict(distinct, part, return_dtype=pl.String)
-    )
+    table = table.with_columns(op_name=ops, part=named.replace_strict(distinct, part, return_dtype=pl.String))
     # Experts are chosen before their products, tokens behind the last product of a step.
     product_ns = pl.col("start_ns").filter(pl.col("part").is_in([PRODUCTS, MOE])).max().over("step")
     chosen = pl.when(pl.col("start_ns") < product_ns).then(pl.lit(MOE)).otherwise(pl.lit(SAMPLING))
@@ -174,7 +172,7 @@ def parts(trace: Trace) -> pl.DataFrame:
                 ["step"],
             ),
             ["step"],
-        ).with_columns(pl.lit(part).alias("part"))
+        ).with_columns(part=pl.lit(part))
         for (part,), of in table.group_by("part", maintain_order=True)
     ]
     lengths = pl.DataFrame(schema={"step": pl.UInt32, "length_ns": pl.Int64, "part": pl.String})

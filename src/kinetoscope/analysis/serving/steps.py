@@ -187,7 +187,7 @@ def _called(trace: Trace, attention: pl.DataFrame) -> pl.DataFrame:
     while len(level):
         calls.append(level.filter(named.gather(level["row"])))
         level = (
-            level.with_columns(host["parent"].gather(level["row"]).alias("row"))
+            level.with_columns(row=host["parent"].gather(level["row"]))
             .drop_nulls("row")
             .group_by("row")
             .agg(pl.col("kernels").sum())
@@ -198,10 +198,9 @@ def _called(trace: Trace, attention: pl.DataFrame) -> pl.DataFrame:
     found = found.filter(~pl.col("row").is_in(inner.drop_nulls().implode()))
     found = found.hstack(host.select("name", "depth", "start_ns")[found["row"]])
     found = found.with_columns(
-        pl.when(says.gather(found["row"]))
+        name=pl.when(says.gather(found["row"]))
         .then(pl.lit("phase"))
         .otherwise(pl.col("name").cast(pl.String))
-        .alias("name")
     )
     most = (
         found.group_by("name")
@@ -248,11 +247,11 @@ def _named(trace: Trace, attention: pl.DataFrame, found: pl.DataFrame) -> pl.Dat
     phase = pl.when(both).then(pl.lit("mixed"))
     for one in PHASES:
         phase = phase.when(pl.col(one).any()).then(pl.lit(one))
-    by_name = said.group_by("step").agg(phase.alias("named"))
+    by_name = said.group_by("step").agg(named=phase)
     joined = found.join(by_name, on="step", how="left", maintain_order="left")
     unknown = pl.col("phase") == UNKNOWN
     known = pl.when(unknown).then(pl.coalesce("named", "phase")).otherwise("phase")
-    return joined.with_columns(known.alias("phase")).drop("named")
+    return joined.with_columns(phase=known).drop("named")
 
 
 def _until_next(starts: pl.Series, trace: Trace) -> pl.DataFrame:
@@ -412,7 +411,7 @@ def own(trace: Trace) -> pl.DataFrame:
     row = found["start_ns"].search_sorted(at, side="right").cast(pl.Int64) - 1
     row = row.set(row < 0, None)
     inside = (at < found["end_ns"][row]).fill_null(False)
-    return table.with_columns(found["step"][row].alias("step")).filter(inside)
+    return table.with_columns(step=found["step"][row]).filter(inside)
 
 
 @remembered
@@ -429,7 +428,7 @@ def steps(trace: Trace) -> pl.DataFrame:
     busy = intervals.length(intervals.union(table, ["step"]), ["step"]).rename({"length_ns": "busy_ns"})
     is_replay = matching(trace.host_events, "name", GRAPH_LAUNCH)
     worked = (
-        table.with_columns(is_replay[table["launch"]].alias("replayed"))
+        table.with_columns(replayed=is_replay[table["launch"]])
         .group_by("step")
         .agg(
             pl.col("start_ns").min(),
@@ -458,9 +457,9 @@ def steps(trace: Trace) -> pl.DataFrame:
         .join(worked, on="step", maintain_order="left")
         .join(busy, on="step", maintain_order="left")
         .sort("start_ns")
-        .with_columns(pl.when(known).then(requests).alias("requests"))
+        .with_columns(requests=pl.when(known).then(requests))
         .with_columns(
-            graph.alias("graph"),
+            graph=graph,
             batch=size.map_elements(lambda n: 1 << max(0, n - 1).bit_length(), return_dtype=pl.Int64),
             span_ns=pl.col("end_ns") - pl.col("start_ns"),
             period_ns=following - pl.col("start_ns"),

@@ -18,8 +18,8 @@ POINTS = 100  # of the queue over the window
 def devices(run: LoadedRun) -> list[DeviceRow]:
     """One row a device that did any work."""
     table = busy(run).with_columns(
-        _share("busy_in_window_ns", "window_ns").alias("busy_fraction"),
-        _share("busy_ns", "span_ns").alias("busy_fraction_of_span"),
+        busy_fraction=_share("busy_in_window_ns", "window_ns"),
+        busy_fraction_of_span=_share("busy_ns", "span_ns"),
     )
     names = {(t.rank, d.index): d.name for t in run.traces for d in t.devices}
     # ROCm numbers kernels' devices and devices' properties apart: where all are of one sort, it is that.

@@ -53,7 +53,7 @@ def categories(run: LoadedRun) -> list[document.CategoryRow]:
         .select("rank", "category", "name", "start_ns", "end_ns")
         .join(limits, on="rank")
         .group_by("category")
-        .agg(inside.clip(0).sum().alias("inside_ns"), pl.col("name").n_unique().alias("distinct_kernels"))
+        .agg(inside_ns=inside.clip(0).sum(), distinct_kernels=pl.col("name").n_unique())
     )
     table = sums.kernels(run, "category").join(extras, on="category", maintain_order="left")
     window_ns = int(busy(run)["window_ns"].sum())

@@ -171,7 +171,7 @@ def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> doc
 
 def _of_timeline(timeline: MemoryTimeline) -> document.MemoryPeak:
     """By the profiler's own categories; it knows neither owners nor what was reserved."""
-    held = timeline.table.with_columns(pl.sum_horizontal(timelines.KINDS).alias("held"))
+    held = timeline.table.with_columns(held=pl.sum_horizontal(timelines.KINDS))
     kinds = [kind for kind in timelines.KINDS if (timeline.table[kind] != 0).any()]
     began, ended = float(held["time_us"][0]), float(held["time_us"][-1])
     peak = held.row(held["held"].arg_max() or 0, named=True)

@@ -238,7 +238,7 @@ def _collectives(found: RankComparison, hosts: Mapping[int, str]) -> list[docume
     devices = {part.facts.rank: part.facts.device for part in found.parts}
     each = instances(found.table, hosts, devices)
     groups = each.group_by(*LIKE, "group").agg(
-        pl.col("bus_gbps").median(), pl.col("ranks").first(), pl.len().alias("count")
+        pl.col("bus_gbps").median(), pl.col("ranks").first(), count=pl.len()
     )
     slowest = (
         groups.filter(pl.len().over(LIKE) > 1)

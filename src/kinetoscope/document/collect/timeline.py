@@ -129,7 +129,7 @@ def compared(sides: Sequence[Sequence[DrawnWork]]) -> Timeline | None:
         origin_ns=0,
         lanes=[
             Lane(label="", kind=kind, rank=rank, device=0, first=first, count=count)
-            for rank, kind, _, first, count in lanes.agg(pl.first("row"), pl.len().alias("n")).iter_rows()
+            for rank, kind, _, first, count in lanes.agg(pl.first("row"), n=pl.len()).iter_rows()
         ],
         names=_names(names),
         texts=texts,
@@ -205,10 +205,8 @@ def _by_lane(events: pl.DataFrame) -> pl.DataFrame:
     lane = ["trace", "lane", "kind_of_lane"]
     busiest = (
         events.group_by(lane)
-        .agg(pl.len().alias("events"))
-        .with_columns(
-            pl.when(pl.col("kind_of_lane") == THREAD).then(-pl.col("events").cast(pl.Int64)).alias("rest")
-        )
+        .agg(events=pl.len())
+        .with_columns(rest=pl.when(pl.col("kind_of_lane") == THREAD).then(-pl.col("events").cast(pl.Int64)))
         .sort("trace", "kind_of_lane", "rest", "lane")
         .with_row_index("place")
     )
@@ -221,9 +219,7 @@ def _by_lane(events: pl.DataFrame) -> pl.DataFrame:
 
 def _lanes(run: LoadedRun, events: pl.DataFrame) -> list[Lane]:
     found = events.group_by("place", maintain_order=True).agg(
-        pl.first("trace", "lane", "kind_of_lane", "device"),
-        pl.first("row").alias("first"),
-        pl.len().alias("count"),
+        pl.first("trace", "lane", "kind_of_lane", "device"), first=pl.first("row"), count=pl.len()
     )
     lanes = [trace.lanes.rows_by_key("id", named=True, unique=True) for trace in run.traces]
     return [

@@ -64,18 +64,14 @@ def _of_layers(here: pl.DataFrame) -> pl.DataFrame | None:
     A layer may have several of one stack and size: the number of layers divides most bytes evenly.
     """
     same = ["stack", "bytes"]
-    counted = here.with_columns(pl.len().over(same).alias("times")).filter(pl.col("times") >= LAYERS)
+    counted = here.with_columns(times=pl.len().over(same)).filter(pl.col("times") >= LAYERS)
     sizes = {layers: whole(counted.filter(pl.col("times") % layers == 0)["bytes"].sum())
             for layers in counted["times"].unique()}  # fmt: skip
     if not sizes:
         return None
     layers = max(sizes, key=lambda layers: (sizes[layers], layers))
     place, each = pl.int_range(pl.len()).over(same), pl.col("times") // layers
-    return (
-        counted.filter(pl.col("times") % layers == 0)
-        .sort("start")
-        .with_columns((place // each).alias("layer"))
-    )
+    return counted.filter(pl.col("times") % layers == 0).sort("start").with_columns(layer=place // each)
 
 
 def _absent(repeated: pl.DataFrame, here: pl.DataFrame) -> pl.DataFrame:
@@ -90,7 +86,7 @@ def _absent(repeated: pl.DataFrame, here: pl.DataFrame) -> pl.DataFrame:
     layers = layers.join(passed, on="layer").select(
         "layer",
         pl.coalesce(pl.col("begins").shift(-1), pl.col("begins").max() + 1).alias("from"),
-        pl.min_horizontal(pl.col("freed") - BEFORE, "end").alias("until"),
+        until=pl.min_horizontal(pl.col("freed") - BEFORE, "end"),
     )
     gone = repeated.join(passed, on="start", how="anti").join(layers, on="layer")
     return gone.select("bytes", start="from", end="until").filter(pl.col("start") < pl.col("end"))

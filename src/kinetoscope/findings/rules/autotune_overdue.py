@@ -66,7 +66,7 @@ def slow_products(view: RankView) -> pl.DataFrame:
             & (pl.col("time_ns") >= LONG_NS)
             & (bandwidth >= pl.col("flops") / pl.col("peak_flops"))
         )
-        .with_columns((bandwidth / pl.col("time_ns") * 1e9).alias("share"))
+        .with_columns(share=bandwidth / pl.col("time_ns") * 1e9)
         .filter(pl.col("share") < SHARE)
     )
 
@@ -93,7 +93,7 @@ def _followed(view: RankView) -> Findings:
     following = (
         view.work.filter(pl.col("kind") == "kernel")
         .sort(*key, "start_ns")
-        .with_columns(pl.col("category").shift(1).over(key).alias("before"))
+        .with_columns(before=pl.col("category").shift(1).over(key))
         .filter(
             (pl.col("before").cast(pl.String) == "matmul")
             & (pl.col("category").cast(pl.String) == "pointwise")

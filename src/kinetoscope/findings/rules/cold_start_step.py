@@ -102,13 +102,10 @@ def _dead_window(view: RankView) -> Iterable[Evidence]:
     inside = (
         host.filter(pl.col("parent").is_in(notes["id"].implode()))
         .group_by("parent")
-        .agg(
-            pl.col("start_ns").min().alias("first_ns"),
-            pl.col("name").sort_by("start_ns").first().alias("first"),
-        )
+        .agg(first_ns=pl.col("start_ns").min(), first=pl.col("name").sort_by("start_ns").first())
     )
     notes = notes.join(inside, left_on="id", right_on="parent").with_columns(
-        (pl.col("first_ns") - pl.col("start_ns")).alias("dead_ns")
+        dead_ns=pl.col("first_ns") - pl.col("start_ns")
     )
     for (name,), group in notes.sort("start_ns").group_by("name", maintain_order=True):
         later = group[1:].select(pl.median("dead_ns")).item()

@@ -101,9 +101,9 @@ def _beyond_its_bytes(uneven: pl.DataFrame) -> pl.DataFrame:
 
     Ranks cannot be compared one by one here: the same collective has another size on each."""
     sizes = (_recorded(f"{side} msg nelems").cast(pl.Float64, strict=False) for side in ("In", "Out"))
-    sized = uneven.with_columns(pl.max_horizontal(*sizes).alias("elements")).filter(pl.col("elements") > 0)
+    sized = uneven.with_columns(elements=pl.max_horizontal(*sizes)).filter(pl.col("elements") > 0)
     fastest = (pl.col("duration_ns") / pl.col("elements")).min()
-    return sized.with_columns((pl.col("duration_ns") - fastest * pl.col("elements")).alias("saved_ns"))
+    return sized.with_columns(saved_ns=pl.col("duration_ns") - fastest * pl.col("elements"))
 
 
 def _uneven_splits(view: RankView) -> pl.DataFrame:
@@ -115,8 +115,8 @@ def _uneven_splits(view: RankView) -> pl.DataFrame:
     return (
         view.work.filter(pl.col("collective").is_not_null())
         .with_columns(
-            pl.max_horizontal(*(size.list.max() / size.list.mean() for size in sizes)).alias("ratio"),
-            pl.concat_str("in " + sent, "out " + received, separator=", ").alias("splits"),
+            ratio=pl.max_horizontal(*(size.list.max() / size.list.mean() for size in sizes)),
+            splits=pl.concat_str("in " + sent, "out " + received, separator=", "),
         )
         .filter(pl.col("ratio") >= UNEVEN)
         .sort("ratio", descending=True)

@@ -76,4 +76,4 @@ def inside_ops(view: RankView) -> pl.DataFrame:
         & ~pl.col("id").is_in(pl.concat(of_others).implode())
     )
     names = host["name"][makes[moved["op"]]]
-    return moved.with_columns(names.cast(pl.String).alias("maker")).drop_nulls("maker")
+    return moved.with_columns(maker=names.cast(pl.String)).drop_nulls("maker")

@@ -40,7 +40,7 @@ def find(view: RankView) -> Findings:
         yield from memory.without(
             view,
             one,
-            every.with_columns(pl.when(is_copy).then("bytes").otherwise(pl.col("bytes") // 2).alias("bytes")),
+            every.with_columns(bytes=pl.when(is_copy).then("bytes").otherwise(pl.col("bytes") // 2)),
             title=f"{len(copies)} tensors of {numbers.size(size)} are a model's output in float32 and "
             "what follows from it; in its own type the peak is {freed} lower",
             advice="Leave the model's output in its own type; cross_entropy sums in float32 by itself. Or "

@@ -39,7 +39,7 @@ def find(view: RankView) -> Findings:
     host = view.trace.host_events
     ops = computing(view.trace)["host_event"]
     idle = view.idle("host-op").filter(pl.col("host_event").is_in(ops.implode()))
-    idle = idle.with_columns(host["name"][idle["host_event"]].cast(pl.String).alias("op"))
+    idle = idle.with_columns(op=host["name"][idle["host_event"]].cast(pl.String))
     if idle.is_empty():
         return
     # What one function of the program calls is fixed at once; without lines, all of it.

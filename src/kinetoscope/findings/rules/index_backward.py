@@ -103,7 +103,7 @@ def whole_tensors(view: RankView) -> pl.DataFrame:
     """The work that fills and adds tensors of the whole's size, with the autograd ``node`` that it is of."""
     host = view.trace.host_events
     node = view.around(NODES)[caller(view.work)]
-    of_nodes = view.work.with_columns(node.alias("node")).drop_nulls("node")
+    of_nodes = view.work.with_columns(node=node).drop_nulls("node")
     above = host["name"][host["parent"][of_nodes["op"]]].alias("above")
     table = of_nodes.with_columns(above)
     return table.filter(

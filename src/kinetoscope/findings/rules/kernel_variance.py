@@ -39,13 +39,10 @@ def find(view: RankView) -> Findings:
     phases = phases_of(view.trace).select("step", phase)
     kernels = kernels.join(phases, on="step", maintain_order="left")
     kernels = (
-        kernels.with_columns(pl.col("id").cum_count().over("step", "name", "grid").alias("nth"))
-        .with_columns(
-            pl.col("duration_ns").median().over(place).alias("usual_ns"),
-            pl.len().over(place).alias("seen"),
-        )
+        kernels.with_columns(nth=pl.col("id").cum_count().over("step", "name", "grid"))
+        .with_columns(usual_ns=pl.col("duration_ns").median().over(place), seen=pl.len().over(place))
         .filter(pl.col("seen") >= STEPS)
-        .with_columns((pl.col("duration_ns") - pl.col("usual_ns")).clip(lower_bound=0).alias("saved_ns"))
+        .with_columns(saved_ns=(pl.col("duration_ns") - pl.col("usual_ns")).clip(lower_bound=0))
     )
     slow = kernels.filter(pl.col("duration_ns") > SPREAD * pl.col("usual_ns"))
     basis = "the time above each launch's own median over the steps"

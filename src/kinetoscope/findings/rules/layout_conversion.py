@@ -111,7 +111,7 @@ def _served(view: RankView, found: pl.DataFrame) -> pl.Series:
         view.work.select("id", *key, "start_ns", own=pl.when(is_own).then("op"))
         .filter(is_own | pl.col("id").is_in(found["id"].implode()))
         .sort(*key, "start_ns")
-        .with_columns(pl.col("own").backward_fill().over(key).alias("serves"))
+        .with_columns(serves=pl.col("own").backward_fill().over(key))
     )
     return found.select("id").join(following.select("id", "serves"), on="id", maintain_order="left")["serves"]
 

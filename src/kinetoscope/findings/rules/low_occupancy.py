@@ -45,7 +45,7 @@ def find(view: RankView) -> Findings:
             (pl.col("occupancy") <= OCCUPANCY)
             & (pl.col("blocks") > pl.col("resident") * device.multiprocessors)
         )
-        .with_columns((pl.col("duration_ns") * GAIN).alias("saved_ns"))
+        .with_columns(saved_ns=pl.col("duration_ns") * GAIN)
     )
     kernels = savings.within_peaks(view, kernels)
     basis = "half of the kernels' time, an estimate, within the device's peak rates"

@@ -62,7 +62,7 @@ def _around(view: RankView) -> pl.DataFrame:
     and from the end of the optimizer's step to the update of the scale after it."""
     called = view.called.with_columns(before_ns=pl.col("start_ns").shift(1).over("lane"))
     inverse = called.filter(matching(called, "name", INVERSE)).select("lane", "start_ns", began="before_ns")
-    ends = view.host(STEP).select("lane", (pl.col("start_ns") + pl.col("duration_ns")).alias("start_ns"))
+    ends = view.host(STEP).select("lane", start_ns=pl.col("start_ns") + pl.col("duration_ns"))
     ends = ends.with_columns(began="start_ns")
     times = [
         view.host(scaler).sort("start_ns").join_asof(
@@ -72,7 +72,7 @@ def _around(view: RankView) -> pl.DataFrame:
     ]  # fmt: skip
     until = pl.col("start_ns") - pl.col("began")
     found = pl.concat(times).drop_nulls("began").filter(until < NEAR_NS)
-    return found.select("lane", until.alias("duration_ns"), start_ns="began").select(SEGMENT)
+    return found.select("lane", duration_ns=until, start_ns="began").select(SEGMENT)
 
 
 def _reads(view: RankView) -> pl.DataFrame:

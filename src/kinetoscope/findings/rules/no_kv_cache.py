@@ -91,7 +91,7 @@ def _growing(norms: pl.DataFrame, least: int) -> pl.DataFrame | None:
         .drop_nulls("rows")
         .with_columns(run=pl.col("rows").rle_id())
         .group_by("run", "rows")
-        .agg(pl.len().alias("norms"), from_ns=pl.min("start_ns"), to_ns=pl.max("start_ns"))
+        .agg(norms=pl.len(), from_ns=pl.min("start_ns"), to_ns=pl.max("start_ns"))
         .sort("from_ns")
     )
     # A last norm of the newest token alone is a run of its own.

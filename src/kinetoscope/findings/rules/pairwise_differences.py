@@ -61,7 +61,7 @@ def find(view: RankView) -> Findings:
     within = view.inside_of(ops["id"])
     forward = attribution(view.trace)["forward_op"].gather(view.work["id"])
     work = view.work.with_columns(
-        within.gather(pl.select(pl.coalesce(forward, view.work["launch"])).to_series()).alias("id_of_op"),
+        id_of_op=within.gather(pl.select(pl.coalesce(forward, view.work["launch"])).to_series()),
         first=forward.is_null() & matching(view.work, "name", BROADCAST),
     )
     work = work.join(ops, left_on="id_of_op", right_on="id").sort("start_ns")

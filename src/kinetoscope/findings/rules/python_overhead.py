@@ -50,12 +50,12 @@ def find(view: RankView) -> Findings:
     names = frames.group_by("name").agg(pl.col("duration_ns").sum()).sort("duration_ns", descending=True)
     texts = names["name"].cast(pl.String)
     of_program = [name for name in texts.filter(~texts.str.contains(LEAVES)) if evidence.user_line(name)]
-    named = frames.with_columns(pl.col("name").cast(pl.String).alias("text"))
+    named = frames.with_columns(text=pl.col("name").cast(pl.String))
     leaf = pl.col("text").str.contains(LEAVES)
     leaves = named.filter(leaf).sort("start_ns")
     for name in of_program[:CANDIDATES]:
         own = named.filter(pl.col("text") == name)
-        around = own.select("start_ns", pl.col("end_ns").alias("until")).sort("start_ns")
+        around = own.select("start_ns", until="end_ns").sort("start_ns")
         others = (
             named.filter((pl.col("text") != name) & pl.col("text").str.contains(r"\.py\(") & ~leaf)
             .sort("start_ns")

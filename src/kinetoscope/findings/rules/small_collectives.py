@@ -36,7 +36,7 @@ def find(view: RankView) -> Findings:
     size = arguments.json_path_match("$.dtype").replace_strict(BYTES, default=4, return_dtype=pl.Int64)
     small = (
         view.work.filter(pl.col("collective").is_not_null())
-        .with_columns((elements * size).alias("message"))
+        .with_columns(message=elements * size)
         .filter(pl.col("message") <= SMALL)
     )
     if len(small) < MANY * view.steps:

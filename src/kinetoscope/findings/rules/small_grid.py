@@ -45,7 +45,7 @@ def find(view: RankView) -> Findings:
     kernels = (
         fitted(long, device)
         .filter(pl.col("blocks") <= USED * processors)
-        .with_columns((pl.col("duration_ns") * (1 - pl.col("blocks") / processors)).alias("saved_ns"))
+        .with_columns(saved_ns=pl.col("duration_ns") * (1 - pl.col("blocks") / processors))
     )
     kernels = savings.within_peaks(view, kernels)
     basis = f"the same work spread over {processors} multiprocessors, within the device's peak rates"

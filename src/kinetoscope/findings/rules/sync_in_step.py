@@ -103,10 +103,10 @@ def find(view: RankView) -> Findings:
     callers = host["parent"].gather(idle["host_event"])
     sends = host["parent"].gather(view.kernels(r"HtoD.*Pageable")["launch"].drop_nulls())
     idle = idle.with_columns(
-        callers.alias("op"),
-        _plain(host["name"].gather(callers).cast(pl.String)).alias("caller"),
-        host["name"].gather(idle["host_event"]).cast(pl.String).alias("call"),
-        callers.is_in(sends.drop_nulls().implode()).fill_null(False).alias("sends"),
+        op=callers,
+        caller=_plain(host["name"].gather(callers).cast(pl.String)),
+        call=host["name"].gather(idle["host_event"]).cast(pl.String),
+        sends=callers.is_in(sends.drop_nulls().implode()).fill_null(False),
     )
     for (caller, call, sent), group in idle.group_by("caller", "call", "sends", maintain_order=True):
         times = view.per_step(group["host_event"].n_unique())

@@ -149,8 +149,8 @@ def _unexplained(view: RankView) -> pl.DataFrame:
     gaps = view.idle("unexplained").filter(pl.col("start_ns") > view.first_work_ns)
     ended = device.select("op", "launch")[gaps["next"]]
     return gaps.with_columns(
-        ended.select(pl.coalesce("op", "launch").alias("op")).to_series(),
-        host["start_ns"][ended["launch"]].alias("launched_ns"),
+        ended.select(op=pl.coalesce("op", "launch")).to_series(),
+        launched_ns=host["start_ns"][ended["launch"]],
     ).drop_nulls("launched_ns")
 
 

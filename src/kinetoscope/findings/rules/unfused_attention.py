@@ -56,15 +56,13 @@ def find(view: RankView) -> Findings:
         .sort("device", "stream", "start_ns")
         .with_row_index("at")
         .with_columns(
-            ((category == "matmul") & name.str.contains(BATCHED)).fill_null(False).alias("product"),
-            (category == "softmax").alias("softmax"),
-            category.is_in(["elementwise", "copy", "random", "reduction"]).alias("between"),
+            product=((category == "matmul") & name.str.contains(BATCHED)).fill_null(False),
+            softmax=category == "softmax",
+            between=category.is_in(["elementwise", "copy", "random", "reduction"]),
         )
     )
     stop = pl.when(~pl.col("between")).then("at")
-    kernels = kernels.with_columns(
-        stop.forward_fill().shift(1).alias("before"), stop.backward_fill().shift(-1).alias("after")
-    )
+    kernels = kernels.with_columns(before=stop.forward_fill().shift(1), after=stop.backward_fill().shift(-1))
     softmax = kernels.filter("softmax")
     found = softmax.filter(
         (pl.col("at") - pl.col("before") <= NEAR)
@@ -100,7 +98,7 @@ def _calls(view: RankView, chains: pl.DataFrame) -> pl.DataFrame:
     """The host's intervals that one call replaces, with the ``share`` of their time that is saved: ops,
     nodes of autograd and the Python between them."""
     host = view.trace.host_events
-    ops = chains.drop_nulls("op").select("chain", pl.col("op").alias("id"))
+    ops = chains.drop_nulls("op").select("chain", id="op")
     ops = ops.join(host.select("id", "lane", "start_ns", "duration_ns"), on="id").unique(["chain", "id"])
     end = (pl.col("start_ns") + pl.col("duration_ns")).max()
     intervals = ops.group_by("chain", "lane", maintain_order=True).agg(
