@@ -89,11 +89,7 @@ def _named(table: pl.DataFrame) -> pl.Series:
 
 def _edges(table: pl.DataFrame) -> list[CallEdge]:
     end = pl.col("start") + pl.col("duration")
-    calls = (
-        table.drop_nulls("call")
-        .group_by("call", maintain_order=True)
-        .agg(pl.col("start").min(), end=end.max())
-    )
+    calls = table.drop_nulls("call").group_by("call", maintain_order=True).agg(pl.min("start"), end=end.max())
     edges = [
         edge
         for call, start, end_us in calls.head(CALLS).iter_rows()

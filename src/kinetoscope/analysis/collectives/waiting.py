@@ -68,7 +68,7 @@ def exposed_waiting(run: LoadedRun) -> pl.DataFrame:
     """Per ``rank`` and ``device``: ``exposed_waiting_ns``, the time of its window in which some collective
     waited for another rank while the device computed and copied nothing."""
     known = waiting(run).drop_nulls("waiting_ns")
-    total = known.group_by(DEVICE, maintain_order=True).agg(pl.col("exposed_waiting_ns").sum())
+    total = known.group_by(DEVICE, maintain_order=True).agg(pl.sum("exposed_waiting_ns"))
     return total.filter(pl.col("exposed_waiting_ns") > 0)
 
 
@@ -194,7 +194,7 @@ def with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> 
     )
     whole = instance.is_not_null() & pl.col("complete")
     waited = (came - pl.col("arrival")).clip(0, pl.col("duration_ns"))
-    shortest = pl.col("duration_ns").min()
+    shortest = pl.min("duration_ns")
     some = instance.is_not_null() & ~pl.col("complete") & (semantics == TOGETHER)
     alone = instance.is_null() & pl.col("recorded") & (pl.len().over("rank", "signature", "group") > 1)
     table = table.with_columns(
@@ -212,11 +212,7 @@ def with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> 
         .then(pl.lit("trace")),
     )  # fmt: skip
     arrivals = pl.col("arrival").sort(descending=True)
-    second = (
-        pl.when(semantics == SENDER)
-        .then(pl.col("arrival").min())
-        .otherwise(arrivals.get(1, null_on_oob=True))
-    )
+    second = pl.when(semantics == SENDER).then(pl.min("arrival")).otherwise(arrivals.get(1, null_on_oob=True))
     apart = (came - second.over("instance")) > pl.max_horizontal(pl.lit(LEAST_NS), "residual")
     latest = (
         pl.when(semantics == SENDER)
@@ -228,5 +224,5 @@ def with_waiting(table: pl.DataFrame, residuals: Mapping[int, float | None]) -> 
     return table.with_columns(
         waiting_ns=pl.col("duration_ns") - pl.col("transfer_ns"),
         last_rank=pl.when(whole & apart).then(latest),
-        skew_ns=pl.when(whole).then((pl.col("arrival").max() - pl.col("arrival").min()).over("instance")),
+        skew_ns=pl.when(whole).then((pl.max("arrival") - pl.min("arrival")).over("instance")),
     ).drop("arrival", "residual")

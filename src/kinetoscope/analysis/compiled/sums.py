@@ -21,10 +21,10 @@ from kinetoscope.compilation.model import (
 
 GENERATED = r"^triton_"
 SUMS = (
-    (pl.col("duration_ns").sum() / 1000).alias("device_time_us"),
+    (pl.sum("duration_ns") / 1000).alias("device_time_us"),
     pl.len().cast(pl.Int64).alias("launches"),
 )
-INSIDE = pl.col("inside_ns").sum()
+INSIDE = pl.sum("inside_ns")
 Place = tuple[str, int]
 Timed = TypeVar("Timed", CompiledKernel, CompiledGraph, Frame)
 Sums = dict[str, Any]  # a row of a table: ``SUMS`` and what else its row of the compilation takes over
@@ -57,14 +57,12 @@ def fill(compilation: CompiledProgram, owned: pl.DataFrame, window_ns: int) -> C
     total = float(owned["duration_ns"].sum())
     if not total:
         return compilation
-    kernels = owned.group_by("kernel").agg(
-        *SUMS, INSIDE, pl.col("registers").max(), pl.col("shared_memory_bytes").max()
-    )
+    kernels = owned.group_by("kernel").agg(*SUMS, INSIDE, pl.max("registers"), pl.max("shared_memory_bytes"))
     library = pl.col("duration_ns").filter(pl.col("kernel").is_null())
     graphs = owned.group_by("graph").agg(
         *SUMS,
         INSIDE,
-        calls=pl.col("call").n_unique().cast(pl.Int64),
+        calls=pl.n_unique("call").cast(pl.Int64),
         extern_device_time_us=library.sum() / 1000,
     )
     frame_of = pl.DataFrame(

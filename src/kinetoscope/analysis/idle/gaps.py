@@ -32,7 +32,7 @@ PAUSE_NS = 3_000
 LONG_LATENCIES = 20
 
 # How many gaps these pieces of one device are of: a gap is what the same work ended.
-TIMES = pl.col("next").n_unique()
+TIMES = pl.n_unique("next")
 
 GAPS = {
     "rank": pl.Int32,
@@ -76,10 +76,8 @@ def idle(run: LoadedRun) -> pl.DataFrame:
     length = pl.col("rank").replace_strict(lengths, return_dtype=pl.Int64)
     key = ["rank", "device", "cause"]
     pieces = gaps(run).with_columns(idle_ns=pl.col("end_ns") - pl.col("start_ns"))
-    causes = pieces.group_by(key).agg(pl.col("idle_ns").sum(), gaps=TIMES)
-    texts = (
-        pieces.group_by(*key, "text").agg(pl.col("idle_ns").sum()).sort("idle_ns", "text", descending=True)
-    )
+    causes = pieces.group_by(key).agg(pl.sum("idle_ns"), gaps=TIMES)
+    texts = pieces.group_by(*key, "text").agg(pl.sum("idle_ns")).sort("idle_ns", "text", descending=True)
     causes = causes.join(texts.unique(key, keep="first").drop("idle_ns"), on=key, how="left")
     waited = exposed_waiting(run).select(
         "rank",
@@ -154,7 +152,7 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
         dry_ns=within(pl.col("reached").shift(1), keys),
         before=within(within(latest, keys).shift(1), keys),
     )
-    first_launched = work.drop_nulls("launched").group_by("device").agg(first_launched=pl.col("next").min())
+    first_launched = work.drop_nulls("launched").group_by("device").agg(first_launched=pl.min("next"))
     ended = work.filter((pl.col("start_ns") > pl.col("dry_ns")).fill_null(True)).join(
         first_launched, on="device", how="left", maintain_order="left"
     )
@@ -188,9 +186,9 @@ def _whole_gaps(trace: Trace) -> pl.DataFrame:
         "lane",
     )
     tails = work.group_by("device").agg(
-        start_ns=pl.col("reached").max(),
+        start_ns=pl.max("reached"),
         end_ns=pl.lit(bounds.end_ns, pl.Int64),
-        before=pl.col("next").filter(pl.col("end_ns") == pl.col("reached").max()).last(),
+        before=pl.col("next").filter(pl.col("end_ns") == pl.max("reached")).last(),
         arrived=pl.lit(TAIL, ARRIVED),
     )
     # A launch that takes very long to arrive has: the device did not start what it had.

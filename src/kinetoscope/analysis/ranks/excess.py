@@ -181,7 +181,7 @@ def _paces(ways: pl.DataFrame) -> pl.DataFrame:
     """By which share each rank's host is slower at all that it does (``pace``), at most ``PACE``; and at
     three of four of its ways from launch to launch (``mostly``)."""
     return ways.group_by("rank").agg(
-        pace=pl.col("slower").median().clip(0, PACE), mostly=pl.col("slower").quantile(0.25)
+        pace=pl.median("slower").clip(0, PACE), mostly=pl.col("slower").quantile(0.25)
     )
 
 
@@ -195,8 +195,8 @@ def _places(ways: pl.DataFrame) -> pl.DataFrame:
         .agg(
             steps=pl.len(),
             mean_ns=pl.col("slower_ns").clip(0).mean(),
-            least_ns=pl.col("slower_ns").min(),
-            least=pl.col("slower").min(),
+            least_ns=pl.min("slower_ns"),
+            least=pl.min("slower"),
         )
         .filter(pl.col("steps") >= max(3, steps - 1))
         .sort("rank", "least_ns", descending=[False, True])
@@ -242,22 +242,22 @@ def _stages(table: pl.DataFrame) -> pl.DataFrame:
     """How many times as long (``slower``) all kernels of a stage take as those of its name in other stages,
     at the median; 1 where not all do."""
     each = table.group_by("like", "step", "name").agg(
-        pl.col("usual").first(), time=pl.col("usual").first() * pl.col("usual_launches").first()
+        pl.first("usual"), time=pl.first("usual") * pl.first("usual_launches")
     )
     each = each.filter(pl.col("like").n_unique().over("step", "name") > 1, pl.col("time") > 0).with_columns(
         ratio=pl.col("usual") / lower_median("usual").over("step", "name")
     )
     by = ["like", "step"]
     times = pl.col("time").sum().over(by)
-    average = ((pl.col("ratio") * pl.col("time")).sum() / pl.col("time").sum()).over(by)
+    average = ((pl.col("ratio") * pl.col("time")).sum() / pl.sum("time")).over(by)
     each = each.with_columns(average=average, of=times).filter(pl.col("time") > SHARED * pl.col("of"))
     is_slower = pl.col("ratio") >= 1 + (pl.col("average") - 1) / 2
     return (
         each.group_by(by)
         .agg(
-            pl.col("average").first(),
+            pl.first("average"),
             names=pl.len(),
-            part=pl.col("time").filter(is_slower).sum() / pl.col("time").sum(),
+            part=pl.col("time").filter(is_slower).sum() / pl.sum("time"),
         )
         .filter(pl.col("average") >= NOTABLE, pl.col("part") >= ALL, pl.col("names") >= NAMES)
         .select(*by, slower="average")
@@ -293,7 +293,7 @@ def stages_of_slow_hosts(found: Excess) -> tuple[int, ...]:
     others = [cause for cause in CAUSES if cause not in (*ON_DEVICE, HOST)]
     slower = pl.col("launch_ns") / lower_median("launch_ns").over("step") - 1
     each = found.steps.with_columns(slower=slower).group_by("like", "rank").agg(
-        pl.col("slower").min(), other=pl.sum_horizontal(pl.col(cause).sum() for cause in others),
+        pl.min("slower"), other=pl.sum_horizontal(pl.col(cause).sum() for cause in others),
         host=pl.col(HOST).sum(),
     )  # fmt: skip
     slow = (pl.col("slower") >= 2 * PACE) & (pl.col("host") > pl.col("other"))
@@ -317,7 +317,7 @@ def stall_at_one_place(found: Excess, ranks: Collection[int], least_ns: float, m
     needed = max(least_ns, SPREADS * whole(others["least_ns"].max()))
     if len(stalls) < len(ranks) or whole(stalls["least_ns"].min()) < needed:
         return False
-    usual_ns = max(1, 2 * whole(others.group_by(place).agg(pl.col("mean_ns").mean())["mean_ns"].max()))
+    usual_ns = max(1, 2 * whole(others.group_by(place).agg(pl.mean("mean_ns"))["mean_ns"].max()))
     hosts, places = found.places["rank"].n_unique(), found.places.select(place).n_unique()
     chance = max(
         hosts * places * math.exp(-steps * least / usual_ns)
@@ -329,13 +329,11 @@ def stall_at_one_place(found: Excess, ranks: Collection[int], least_ns: float, m
 def shows_in_kernels(found: Excess, ranks: Collection[int]) -> bool:
     """Whether kernels of these ranks take longer than usual in each step, or in three of four of many, by
     more than those of the other ranks differ."""
-    sums = found.kernels.group_by(STEP).agg(
-        ratio=pl.col("duration_ns").sum() / pl.col("usual_ns").sum().clip(1)
-    )
+    sums = found.kernels.group_by(STEP).agg(ratio=pl.sum("duration_ns") / pl.sum("usual_ns").clip(1))
     is_own = pl.col("rank").is_in(list(ranks))
     own, others = sums.filter(is_own), sums.filter(~is_own)
     if own.is_empty():
         return False
     off = float(others.select((pl.col("ratio") - 1).abs().median()).item() or 0.0)
-    least = float(own.group_by("step").agg(pl.col("ratio").mean())["ratio"].quantile(0.25, "lower") or 1.0)
+    least = float(own.group_by("step").agg(pl.mean("ratio"))["ratio"].quantile(0.25, "lower") or 1.0)
     return least >= max(NOTABLE, 1 + SPREADS * NORMAL * off)

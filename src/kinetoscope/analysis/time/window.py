@@ -83,7 +83,7 @@ def _launched(trace: Trace) -> pl.DataFrame:
     if table["launch"].null_count() < len(table):
         table = table.filter(pl.col("launch").is_not_null())
     inside = table.filter(pl.col("step").is_not_null())
-    most = inside.group_by("device").agg(pl.col("duration_ns").sum()).sort("duration_ns", "device").tail(1)
+    most = inside.group_by("device").agg(pl.sum("duration_ns")).sort("duration_ns", "device").tail(1)
     table = table.join(most.select("device"), on="device", how="semi")
     launched = trace.host_events["start_ns"][table["launch"]]
     return table.with_columns(launched_ns=pl.coalesce(launched, "start_ns"))
@@ -94,7 +94,7 @@ def _reach(launched: pl.DataFrame) -> pl.DataFrame:
     return (
         launched.filter(pl.col("step").is_not_null())
         .group_by("step")
-        .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+        .agg(pl.min("start_ns"), pl.max("end_ns"))
         .sort("step")
     )
 
@@ -178,9 +178,7 @@ def window(trace: Trace) -> Window:
     host = trace.host_events.select("start_ns", "duration_ns")
     host = host.filter(~matching(trace.host_events, "category", "^trace$"))
     tables = [table for table in (host, trace.device_events) if len(table)]
-    reaches: list[tuple[int, int]] = [
-        table.select(pl.col("start_ns").min(), END.max()).row(0) for table in tables
-    ]
+    reaches: list[tuple[int, int]] = [table.select(pl.min("start_ns"), END.max()).row(0) for table in tables]
     if not reaches:
         return Window(0, 0, "recording")
     return Window(min(start for start, _ in reaches), max(end for _, end in reaches), "recording")

@@ -176,9 +176,7 @@ def _each(found: RankComparison) -> pl.DataFrame:
         bubble_ns=pl.col("waiting_ns").filter(pl.col("semantics") == PAIR).sum(),
     )
     caused = (
-        found.attributed.drop_nulls("culprit")
-        .group_by(rank="culprit")
-        .agg(blamed_ns=pl.col("waited_ns").sum())
+        found.attributed.drop_nulls("culprit").group_by(rank="culprit").agg(blamed_ns=pl.sum("waited_ns"))
     )
     table = table.join(waited, on="rank", how="left").join(caused, on="rank", how="left")
     return table.with_columns(pl.col(pl.Int64).fill_null(0)).sort("rank")
@@ -237,9 +235,7 @@ def _collectives(found: RankComparison, hosts: Mapping[int, str]) -> list[docume
     """The collectives that were waited in most first."""
     devices = {part.facts.rank: part.facts.device for part in found.parts}
     each = instances(found.table, hosts, devices)
-    groups = each.group_by(*LIKE, "group").agg(
-        pl.col("bus_gbps").median(), pl.col("ranks").first(), count=pl.len()
-    )
+    groups = each.group_by(*LIKE, "group").agg(pl.median("bus_gbps"), pl.first("ranks"), count=pl.len())
     slowest = (
         groups.filter(pl.len().over(LIKE) > 1)
         .with_columns(usual_bus_gbps=pl.col("bus_gbps").quantile(0.5, "higher").over(LIKE))
@@ -251,16 +247,16 @@ def _collectives(found: RankComparison, hosts: Mapping[int, str]) -> list[docume
     table = (
         each.group_by(LIKE)
         .agg(
-            pl.col("bytes").median().cast(pl.Int64),
-            pl.col("uneven").median(),
+            pl.median("bytes").cast(pl.Int64),
+            pl.median("uneven"),
             pl.col("heaviest_rank").drop_nulls().mode().min(),
-            pl.col("group").n_unique().alias("groups"),
+            pl.n_unique("group").alias("groups"),
             pl.len().alias("meetings"),
-            pl.col("incomplete").sum(),
-            pl.col("transfer_ns").median(),
-            pl.col("waiting_ns").sum(),
-            pl.col("skew_ns").median().alias("skew_median_ns"),
-            pl.col("skew_ns").max().alias("skew_max_ns"),
+            pl.sum("incomplete"),
+            pl.median("transfer_ns"),
+            pl.sum("waiting_ns"),
+            pl.median("skew_ns").alias("skew_median_ns"),
+            pl.max("skew_ns").alias("skew_max_ns"),
             latest,
             last_times=(pl.col("last_rank") == latest).sum(),
             told=pl.col("last_rank").count(),
@@ -294,7 +290,7 @@ def _late(found: RankComparison) -> list[document.LatenessRow]:
         found.attributed.group_by(pl.col("culprit").alias("rank"), "cause")
         .agg(
             pl.col("detail").sort_by("waited_ns", "detail").last(),
-            pl.col("waited_ns").sum(),
+            pl.sum("waited_ns"),
             meetings=pl.len(),
         )
         .sort("waited_ns", "rank", "cause", descending=[True, False, False])
@@ -336,9 +332,9 @@ def _groups(each: pl.DataFrame) -> pl.DataFrame:
     groups = table.group_by("similar").agg(
         "rank",
         pl.len().alias("count"),
-        pl.col("compute").median(),
+        pl.median("compute"),
         (1 - pl.col("busy_ns") / pl.col("window_ns").clip(1)).median().alias("idle"),
-        pl.col("blamed_ns").sum(),
+        pl.sum("blamed_ns"),
         *shares,
     )
     return groups.sort("count", "compute", pl.col("rank").list.min(), descending=[True, False, False])
@@ -346,7 +342,7 @@ def _groups(each: pl.DataFrame) -> pl.DataFrame:
 
 def _instances(found: RankComparison) -> list[document.CollectiveInstance]:
     """The instance with most waiting, of each sort of collectives with a late rank."""
-    waited = found.attributed.group_by("instance").agg(pl.col("waited_ns").sum())
+    waited = found.attributed.group_by("instance").agg(pl.sum("waited_ns"))
     sort = [pl.coalesce("group_name", "group").alias("sort"), "size", "kind", "bytes"]
     most = (
         found.table.select("instance", *sort)
@@ -371,7 +367,7 @@ def _instance(own: pl.DataFrame) -> document.CollectiveInstance:
 
 
 def _lateness(found: RankComparison, worst: Sequence[int]) -> document.Lateness:
-    costs = found.attributed.group_by("culprit", "where").agg(pl.col("waited_ns").sum())
+    costs = found.attributed.group_by("culprit", "where").agg(pl.sum("waited_ns"))
     by = {(rank, step): waited / 1000 for rank, step, waited in costs.iter_rows()}
     steps = list(dict.fromkeys(name for part in found.parts for name in part.steps["name"]))
     return document.Lateness(

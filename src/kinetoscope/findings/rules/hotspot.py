@@ -33,9 +33,7 @@ def find(view: RankView) -> Findings:
         return
     work = view.work.filter(pl.col("part") != "communication")
     total = int(work["duration_ns"].sum())
-    by_name = (
-        work.group_by("name").agg(pl.col("duration_ns").sum(), pl.len()).sort("duration_ns", descending=True)
-    )
+    by_name = work.group_by("name").agg(pl.sum("duration_ns"), pl.len()).sort("duration_ns", descending=True)
     if len(by_name) < 2 or (share := int(by_name["duration_ns"][0]) / max(total, 1)) < SHARE:
         return
     name = str(by_name["name"][0])
