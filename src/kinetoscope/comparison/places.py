@@ -102,12 +102,9 @@ def by_line(base: Account, new: Account) -> list[SumChange]:
 def _shifted(
     base: Account, new: Account, lines: tuple[list[str], list[str]]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Lines of the base and of the new run that are one line, under another number: in one file, more than
-    half of the work of each is that of the other. Both by their common name.
-
-    Args:
-        lines: of the accounts' launches.
-    """
+    """Lines (of the accounts' launches) of the base and of the new run that are one line, under another
+    number: in one file, more than half of the work of each is that of the other. Both by their common
+    name."""
     pairs, _ = match(base.launches, new.launches)
     both = ((lines[0][pair.base], lines[1][pair.new]) for pair in pairs)
     common = Counter(pair for pair in both if NOWHERE not in pair and _file(pair[0]) == _file(pair[1]))

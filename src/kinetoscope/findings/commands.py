@@ -11,11 +11,8 @@ from kinetoscope.recording.manifest import Manifest
 
 
 def tune(view: RankView, mode: str | None = None, *, matmul_precision: str | None = None) -> Proof | None:
-    """`kinetoscope tune` of the recorded program under one setting; None where a launcher started it.
-
-    Args:
-        mode: of torch.compile; None leaves the program's own calls of it as they are.
-    """
+    """`kinetoscope tune` of the recorded program under one setting, or without a ``mode`` with the program's
+    own calls of torch.compile as they are; None where a launcher started it."""
     manifest, folder = view.run.manifest, view.run.folder
     words = program(manifest) if manifest else None
     if words is None or folder is None:

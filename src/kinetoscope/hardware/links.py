@@ -33,11 +33,8 @@ LINKS = (
 
 
 def link(name: str) -> float | None:
-    """Bytes/s of one direction between two such devices of a host; None where that is not known.
-
-    Args:
-        name: as torch reports it.
-    """
+    """Bytes/s of one direction between two devices of that name (as torch has it) of a host; None: not
+    known."""
     if re.search(r"\bMIG\b|\bGRID\b", name):
         return None
     return next((rate for pattern, rate in LINKS if re.search(pattern, name, re.IGNORECASE)), None)

@@ -129,10 +129,7 @@ def _communicates(trace: Trace) -> bool:
 
 def latest_window(recorded: Sequence[tuple[int, str]]) -> str | None:
     """The last window that most ranks have, where they recorded several each; None where they recorded one.
-
-    Args:
-        recorded: rank and window of each trace, in the order of time.
-    """
+    Of each trace the rank and window are given, in the order of time."""
     ranks_of: dict[str, set[int]] = {}
     for rank, window in recorded:
         ranks_of.setdefault(window, set()).add(rank)

@@ -51,11 +51,8 @@ class Ratio(NamedTuple):
 
 
 def verdict(interval: Ratio, *, noise_floor: float = 0.0) -> Verdict:
-    """Whether the whole interval lies beyond the noise floor, and on which side.
-
-    Args:
-        noise_floor: how far apart two identical subjects, measured together, were (``0.004`` = 0.4 %).
-    """
+    """Whether the whole interval lies beyond the noise floor (how far apart two identical subjects, measured
+    together, were: ``0.004`` = 0.4 %), and on which side."""
     if interval.high < 1 - noise_floor:
         return "faster"
     if interval.low > 1 + noise_floor:
@@ -64,11 +61,8 @@ def verdict(interval: Ratio, *, noise_floor: float = 0.0) -> Verdict:
 
 
 def stands(interval: Ratio, near: float) -> Stands:
-    """The verdict on two versions.
-
-    Args:
-        near: a fraction; where the whole interval contains 1 and is nearer to it, they are the same.
-    """
+    """The verdict on two versions: the same, where the whole interval contains 1 and is nearer to it than the
+    fraction ``near``."""
     known = verdict(interval)
     is_near = 1 - near <= interval.low and interval.high <= 1 + near
     return "same" if known == "cannot tell" and is_near else known

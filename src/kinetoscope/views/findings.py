@@ -23,11 +23,7 @@ OWNED, WORTH = 0.5, 0.005
 
 
 def section(report: Report, most: int, *, everything: bool = False) -> Iterable[Block]:
-    """The report's section: what to change.
-
-    Args:
-        everything: also what only informs, with the evidence of each finding.
-    """
+    """The report's section: what to change; with ``everything`` also what only informs, and all evidence."""
     shown = (report.findings if everything else worth_doing(report))[:most]
     if not shown:
         return

@@ -51,11 +51,8 @@ _VERDICT_STYLES = {"good": "green", "degraded": "yellow", "unreliable": "bold re
 
 
 def show(report: Report, inputs: Sequence[str], console: Console, *, whole: bool = False) -> None:
-    """Print the report of ``inputs`` (as they were typed: the next commands name them).
-
-    Args:
-        whole: not only what fits on a screen.
-    """
+    """Print the report of ``inputs`` (as they were typed: the next commands name them): what fits on a
+    screen, or the ``whole``."""
     if whole:
         terminal.show(blocks(report, inputs, "whole"), console)
     else:

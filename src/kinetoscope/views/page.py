@@ -301,11 +301,8 @@ def _together(part: Inline) -> Inline:
 
 
 def render(report: Report, inputs: Sequence[str], *, served: bool = False) -> str:
-    """The report of ``inputs`` (as they were typed: the next commands name them).
-
-    Args:
-        served: ``kinetoscope view`` serves it: the page may ask that server, and no other, for the trace.
-    """
+    """The report of ``inputs`` (as they were typed: the next commands name them). Where ``kinetoscope view``
+    has it ``served``, the page may ask that server, and no other, for the trace."""
     return _page(report, sentences(report, inputs), served=served)
 
 

@@ -269,11 +269,8 @@ CLIENT = {
 
 
 def sentence(row: ServingRow, *, on_host: bool = False) -> str:
-    """How busy one kind of step keeps the device, what takes most of it, and whether the host is hidden.
-
-    Args:
-        on_host: no device was recorded, and ops of the host are its work.
-    """
+    """How busy one kind of step keeps the device, what takes most of it, and whether the host is hidden; with
+    ``on_host`` no device was recorded, and ops of the host are its work."""
     busy = row.busy_us / row.span_us if row.span_us else 0.0
     phase = SUBJECTS.get(row.phase, _phase(row).capitalize())
     known = row.requests is not None or row.batch is not None

@@ -63,11 +63,8 @@ _ALIGNED = ["group", "rank", "semantics", "signature", "sequence", "step", "star
 
 
 def clocks(table: pl.DataFrame, hosts: Mapping[int, str]) -> dict[int, Clock]:
-    """Each rank's clock against the first rank's; those that no group and no host leads to are left out.
-
-    Args:
-        table: ``collectives`` of all ranks; broadcasts and the like, whose ends tell nothing, are not used.
-    """
+    """Each rank's clock against the first rank's, by the ``collectives`` of all ranks but broadcasts and the
+    like, whose ends tell nothing; those that no group and no host leads to are left out."""
     usable = table.select(_ALIGNED).filter(~table["before"])
     together, sent = (usable.filter(pl.col("semantics") == one) for one in (TOGETHER, PAIR))
     # Without collectives that end at one instant, those count that end nearly so.

@@ -35,11 +35,8 @@ SCALES = ("activation", "input", "cache")
 
 
 def fits(history: DeviceHistory, failure: DeviceHistory | None = None) -> Fits | None:
-    """None where the device's size is not known, or nothing grows with the batch.
-
-    Args:
-        failure: where an allocation of the device failed: more than it then had was not to be had.
-    """
+    """None where the device's size is not known, or nothing grows with the batch. Where an allocation of the
+    device failed (``failure``), more than it then had was not to be had."""
     room = _room(history, failure)
     if room is None:
         return None

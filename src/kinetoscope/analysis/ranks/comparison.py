@@ -128,12 +128,8 @@ def slow_transfers(found: RankComparison) -> Mapping[int, float]:
 
 
 def compare(parts: Iterable[RankPart], paired: Paired | None = None) -> RankComparison:
-    """Compare ranks by their parts, one a rank. They are asked for a few at a time, and what of a part is in
-    the tables of all is let go.
-
-    Args:
-        paired: their collectives, where they have been paired (see ``collectives.waiting``).
-    """
+    """Compare ranks by their parts, one a rank, and their collectives, if those have been paired. They are
+    asked for a few at a time, and what of a part is in the tables of all is let go."""
     parts, paired, world = _met(parts, paired)
     here = {part.facts.rank for part in parts}
     grouped = {rank for group in paired.table["group"].unique() for rank in members(group)}

@@ -84,11 +84,8 @@ def costliest(suspects: Iterator[Suspect], replay: WithoutStragglers | None) -> 
 
 
 def late_ranks(found: Excess, steps: pl.DataFrame) -> Iterator[Suspect]:
-    """By cause, the ranks that lose most for it, where that is more than chance.
-
-    Args:
-        steps: see ``comparison.lengths``.
-    """
+    """By cause, the ranks that lose most for it, where that is more than chance (``steps``:
+    ``comparison.lengths``)."""
     if ranks := stages_of_slow_hosts(found):
         yield Suspect(ranks, HOST)
     totals = {cause: found.total(cause) for cause in CAUSES}
@@ -220,11 +217,8 @@ def stands_out(lost: Sequence[float], steps: pl.DataFrame, chance: float, *, is_
 
 
 def loses_in_each_step(lost: Sequence[float], steps: pl.DataFrame) -> bool:
-    """Whether one rank loses about as much in each step, as equal ranks do not. Two steps do not tell.
-
-    Args:
-        lost: see ``lost_by_step``. steps: see ``comparison.lengths``.
-    """
+    """Whether one rank loses about as much in each step (``lost_by_step``, ``comparison.lengths``), as equal
+    ranks do not. Two steps do not tell."""
     if len(lost) < 3:
         return False
     varies = max(stdev(lost), VARIES * whole(steps["length_ns"].median()))

@@ -42,11 +42,8 @@ class Operation(NamedTuple):
 
 
 def replay(instances: Iterable[Sequence[Operation]]) -> list[float]:
-    """When each operation ends, in the order given; whatever waits for nothing begins at 0.
-
-    Args:
-        instances: operations that meet, or one alone; an operation's place is its number among all of them.
-    """
+    """When each operation ends, in the order given; whatever waits for nothing begins at 0. An instance is
+    operations that meet, or one alone; an operation's place is its number among all of them."""
     ends: list[float] = []
     for instance in instances:
         came = [
@@ -153,11 +150,8 @@ class _Arrival(NamedTuple):
 
 
 def by_collectives(table: pl.DataFrame) -> WithoutStragglers | None:
-    """The run replayed by its collectives; None where ranks share fewer than two.
-
-    Args:
-        table: collectives of all ranks with what they waited and by how much longer ranks took.
-    """
+    """The run replayed by its collectives, with what they waited and by how much longer ranks took; None
+    where ranks share fewer than two."""
     collectives = _collectives(table)
     timed = collectives.timed
     if len(timed) < 2:

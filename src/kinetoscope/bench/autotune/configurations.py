@@ -123,11 +123,8 @@ def tunable(name: str) -> bool:
 
 
 def descend(start: dict[str, int], cost: Callable[[list[dict[str, int]]], Sequence[float]]) -> dict[str, int]:
-    """Coordinate descent: move to the best neighbour as long as one is faster.
-
-    Args:
-        cost: times configurations side by side; infinity for one that cannot run.
-    """
+    """Coordinate descent: move to the best neighbour as long as one is faster. ``cost`` times configurations
+    side by side; it is infinite for one that cannot run."""
     here = start
     for _ in range(MOST_MOVES):
         around = neighbours(here)

@@ -50,11 +50,8 @@ class Loop(NamedTuple):
 
 
 def loops_around(stack: Sequence[tuple[CodeType, int]]) -> list[Loop]:
-    """The loops around a call, the outermost first.
-
-    Args:
-        stack: the code of each function on it, the outermost first, and the offset of its instruction.
-    """
+    """The loops around a call, the outermost first; the stack, likewise, has the code of each function on it,
+    and the offset of its instruction."""
     found: list[Loop] = []
     site: Site = ()
     for depth, (code, at) in enumerate(stack):

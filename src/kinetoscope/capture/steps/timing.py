@@ -72,10 +72,7 @@ class Stopwatch:
 
     def restart(self, *, marking: bool = False) -> None:
         """The time to the next boundary starts here: what went before was not a step of the program alone.
-
-        Args:
-            marking: mark boundaries in the device's order of work, too, which costs microseconds each.
-        """
+        With ``marking`` the device's order of work is marked, too, which costs microseconds each."""
         self._marking = marking
         self._since: Moment | None = None
         self._begin(self._now())

@@ -41,11 +41,8 @@ KEYS = {
 
 
 def timeline(run: LoadedRun, marked: Iterable[int]) -> Timeline | None:
-    """Lanes of streams first, then those of threads, the busiest first; None where there are no events.
-
-    Args:
-        marked: events, by their positions in their files, that something points at.
-    """
+    """Lanes of streams first, then those of threads, the busiest first; None where there are no events. What
+    is ``marked`` are events, by their positions in their files, that something points at."""
     whole = pl.concat([_events(run, number) for number in range(len(run.traces))])
     if whole.is_empty():
         return None
