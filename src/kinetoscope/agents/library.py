@@ -56,16 +56,12 @@ class OpenRecording(Struct, frozen=True, eq=False, dict=True):
 
 
 class Library:
-    """Answers to the tools' calls, each as JSON of at most ``answers.MOST_TOKENS``.
-
-    Args:
-        roots: files and folders that may be read; nothing outside of them is opened.
-        allow_run: whether ``prove`` may run the program.
-    """
+    """Answers to the tools' calls, each as JSON of at most ``answers.MOST_TOKENS``."""
 
     def __init__(self, roots: Sequence[Path], *, allow_run: bool = False) -> None:
+        # files and folders that may be read; nothing outside of them is opened
         self.roots = [root.resolve() for root in roots]
-        self.allow_run = allow_run
+        self.allow_run = allow_run  # whether ``prove`` may run the program
         self._open: dict[Path, OpenRecording] = {}
         self._lock = Lock()  # tools may be called at once: two reports at a time take twice the memory
 

@@ -204,13 +204,7 @@ def _by_thread(ops: pl.DataFrame) -> list[tuple[list[int], list[str], list[bool]
 
 
 class _OutermostOps:
-    """One thread's outermost ops in one step.
-
-    Attributes:
-        ids: rows of ``host_events`` of all its ops.
-        codes: a number for each outermost op; the same for the same name and the same names inside of it.
-        ranges: from which of ``ids`` to which each outermost op and those inside of it are.
-    """
+    """One thread's outermost ops in one step."""
 
     def __init__(
         self,
@@ -219,9 +213,11 @@ class _OutermostOps:
         outermost: Sequence[bool],
         codes: dict[tuple[str, ...], int],
     ) -> None:
-        self.ids = ids
+        self.ids = ids  # rows of ``host_events`` of all its ops
         starts = [place for place, is_outermost in enumerate(outermost) if is_outermost]
+        # from which of ``ids`` to which each outermost op and those inside of it are
         self.ranges = list(zip(starts, [*starts[1:], len(names)], strict=True))
+        # a number for each outermost op; the same for the same name and the same names inside of it
         self.codes = tuple(codes.setdefault(tuple(names[a:b]), len(codes)) for a, b in self.ranges)
 
     def most_similar(self, threads: Sequence[_OutermostOps]) -> _OutermostOps | None:

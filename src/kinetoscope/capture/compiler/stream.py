@@ -12,15 +12,13 @@ class Stream:
 
     Unbuffered: a kill loses nothing, and a fork writes nothing a second time. A program may close our
     descriptor and get its number for a file of its own, so that each write looks whose it is (0.6 µs).
-
-    Attributes:
-        failure: why it ends before the program did: the disk is full, or gone. Nothing follows it.
     """
 
     def __init__(self, path: Path) -> None:
         self.path, self.pid = path, os.getpid()
         self.descriptor: int | None = None
         self.identity: tuple[int, int] | None = None
+        # why it ends before the program did: the disk is full, or gone. Nothing follows it
         self.failure: str | None = None
 
     def write(self, content: str | bytes) -> None:

@@ -164,14 +164,11 @@ class NoMemoryHistory:
 
 
 class AllocatorHistory(NoMemoryHistory):
-    """History of this process's CUDA or ROCm allocator; a failure is a note, never the program's.
-
-    Attributes:
-        files: what is written, by its field of :class:`RankRecord`, relative to the recording.
-    """
+    """History of this process's CUDA or ROCm allocator; a failure is a note, never the program's."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         self.folder, self.rank, self.pid = folder, rank, os.getpid()
+        # what is written, by its field of :class:`RankRecord`, relative to the recording
         self.files: dict[str, str] = {}
         self.notes: list[str] = []
         self.in_use, self.wanted, self.on = False, True, False

@@ -36,19 +36,12 @@ from kinetoscope.capture.steps.timing import (
 
 
 class Phase:
-    """One phase; what it does not say otherwise is as here.
+    """One phase; what it does not say otherwise is as here."""
 
-    Attributes:
-        name: by which a recording says later how far it had come.
-        leader_stays: no other source may take over from the leader any more.
-        records_more: something may still be recorded.
-        last: no other phase follows.
-    """
-
-    name = ""
-    leader_stays = False
-    records_more = True
-    last = False
+    name = ""  # by which a recording says later how far it had come
+    leader_stays = False  # no other source may take over from the leader any more
+    records_more = True  # something may still be recorded
+    last = False  # no other phase follows
 
     def __init__(self, context: Context) -> None:
         self.context = context

@@ -545,13 +545,10 @@ class Evaluation:
 
     An evaluation lies between an optimizer's step and the next call that trains. One in every step is a part
     of the step, as a policy's or a teacher's is.
-
-    Attributes:
-        running: an evaluation is.
     """
 
     def __init__(self) -> None:
-        self.running = False
+        self.running = False  # an evaluation is
         self._trained = False  # the model has been, since the optimizer's last step
         self._evaluated = False  # and so for an evaluation
         self._usual = False  # there was one in the step before

@@ -85,25 +85,16 @@ class Weak:
 
 
 class Sources:
-    """All sources of ticks in this process.
+    """All sources of ticks in this process."""
 
-    Attributes:
-        module: the module whose call ticked last. It and the others are the program's to keep: what it drops
-            is gone.
-        trained: the last of them that was called to be trained.
-        acting: the first of them that was called without gradients after the latest step of an optimizer.
-        encoder: the one of a model that generates.
-        named: the one that is wanted by the name of an attribute.
-        before: the one whose call ticked before that of another.
-        replaying: the graph whose replay ticks now.
-    """
-
+    # the module whose call ticked last. It and the others are the program's to keep: what it drops is gone
     module = Weak()
-    trained = Weak()
+    trained = Weak()  # the last of them that was called to be trained
+    # the first of them that was called without gradients after the latest step of an optimizer
     acting = Weak()
-    encoder = Weak()
-    named = Weak()
-    before = Weak()
+    encoder = Weak()  # the one of a model that generates
+    named = Weak()  # the one that is wanted by the name of an attribute
+    before = Weak()  # the one whose call ticked before that of another
 
     def __init__(
         self,
@@ -122,7 +113,7 @@ class Sources:
         self.wanted = wanted
         self.watches: dict[str, CallWatch] = {}
         self.removers: dict[str, Callable[[], None]] = {}
-        self.replaying: Any = None
+        self.replaying: Any = None  # the graph whose replay ticks now
         self.replays = 0  # of graphs, whoever asks for them
         self.compiling = False
         self.calling: frozenset[Any] = frozenset()
