@@ -34,7 +34,6 @@ def number(field: int, value: int) -> bytes:
 
 
 def fixed(field: int, value: int) -> bytes:
-    """A fixed64."""
     return varint(field << 3 | 1) + value.to_bytes(8, "little")
 
 

@@ -88,8 +88,6 @@ def _steps_us(run: LoadedRun) -> Sequence[float]:
 
 
 class MeasuredSaving(msgspec.Struct, frozen=True):
-    """A saving as measured."""
-
     # per step; negative where the advice costs time, None where it cannot be followed
     saving_us: float | None
     interval_us: tuple[float, float] | None  # 95 %; None where there was one run only

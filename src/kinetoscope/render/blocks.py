@@ -59,8 +59,6 @@ Cell = str | float | None | Text | tuple[str | float | Text | Segment, ...]
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column of a table."""
-
     title: str
     kind: Kind = "text"
     style: str = ""

@@ -275,14 +275,7 @@ def _categories(report: Report, most: int) -> Iterable[Block]:
     total = sum(row.device_time_us for row in report.categories)
     largest = report.categories[0].share_of_device_time
     yield Heading("GPU time by category", f"share of {numbers.time(total)} of device time")
-    yield stacked_bar(
-        Segment(
-            row.share_of_device_time,
-            palette.category(row.category),
-            label=f"{row.category}: {numbers.percent(row.share_of_device_time)}",
-        )
-        for row in report.categories
-    )
+    yield stacked_bar(_share(row.category, row.share_of_device_time) for row in report.categories)
     yield table(
         report.categories,
         field(
@@ -338,14 +331,11 @@ def _graphs(report: Report, most: int) -> Iterable[Block]:
 
 
 def _graph_bar(row: GraphRow) -> tuple[Segment, ...]:
-    return tuple(
-        Segment(
-            part.share_of_graph,
-            palette.category(part.category),
-            label=f"{part.category}: {numbers.percent(part.share_of_graph)}",
-        )
-        for part in row.categories
-    )
+    return tuple(_share(part.category, part.share_of_graph) for part in row.categories)
+
+
+def _share(category: str, share: float) -> Segment:
+    return Segment(share, palette.category(category), label=f"{category}: {numbers.percent(share)}")
 
 
 def _kernels(report: Report, most: int) -> Iterable[Block]:

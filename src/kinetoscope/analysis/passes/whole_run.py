@@ -388,7 +388,6 @@ class _Phases:
         return False
 
     def _add(self, node: int, part: _Part, *, in_loop: bool) -> None:
-        """A part that is named by a node."""
         place, does = self.tree.place(node), self.tree.does(node)
         if place is None:
             function = self.tree.nodes[node].parent

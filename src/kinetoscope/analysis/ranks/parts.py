@@ -160,7 +160,6 @@ Part = TypeVar("Part", bound=RankPart)
 
 @remembered
 def part(trace: Trace) -> RankPart:
-    """The part of one trace."""
     within, lost = window(trace), gaps(LoadedRun((trace,)))
     own = work(trace)
     facts = RankFacts(

@@ -67,7 +67,6 @@ def busy(run: LoadedRun) -> pl.DataFrame:
 
 @remembered
 def busy_of(trace: Trace) -> pl.DataFrame:
-    """``busy`` of one trace."""
     table, span = work(trace), window(trace)
     counts = table.group_by(DEVICE).agg(
         span_ns=pl.col("end_ns").max() - pl.col("start_ns").min(),
@@ -122,7 +121,6 @@ def steps(run: LoadedRun) -> pl.DataFrame:
 
 @remembered
 def steps_of(trace: Trace) -> pl.DataFrame:
-    """``steps`` of one trace."""
     launched = (
         work(trace)
         .group_by("step")

@@ -51,7 +51,6 @@ def phases(run: LoadedRun) -> pl.DataFrame:
 
 @remembered
 def phases_of(trace: Trace) -> pl.DataFrame:
-    """``phases`` of one trace."""
     table = steps_of(trace).select("rank", "step", "start_ns", "duration_ns")
     table = table.with_columns(pl.col("duration_ns") - _loading(trace, table))
     launches, kinds = _launches(trace), _kinds(trace)

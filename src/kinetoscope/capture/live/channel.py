@@ -30,8 +30,6 @@ MOST_STEPS, LONGEST_S = 100_000, 3600.0
 
 
 class LiveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request."""
-
     record: int = 0  # the number of the recording to make in the process's folder; 0: say who you are
     rank: int = 0  # under which the process is to record itself
     steps: int = 1  # to record

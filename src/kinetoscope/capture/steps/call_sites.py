@@ -117,8 +117,6 @@ def period(calls: Sequence[Hashable]) -> int | None:
 
 
 class LoopRound(NamedTuple):
-    """One round of a loop."""
-
     calls: int  # how many it has
     depth: int  # of the function that the loop's body is in, counted from the innermost one of the first call
     first: Position  # the position of the first call in that function

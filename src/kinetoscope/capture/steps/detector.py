@@ -39,8 +39,6 @@ SOURCES_WATCHED = 500  # ranges named after a running number would otherwise be 
 
 
 class SignalMeaning(NamedTuple):
-    """The meaning of a signal."""
-
     kind: Kind
     needed: int  # how often it must come before its source leads: the surer a sign of a step, the fewer
     begins: bool  # a step begins here; otherwise one ends here

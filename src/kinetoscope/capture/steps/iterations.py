@@ -69,7 +69,6 @@ class Iterations:
         return self.found is not None
 
     def stepped(self, optimizer: Hashable = 0) -> None:
-        """An optimizer steps."""
         if self._updates == 0:
             acts = self._acts.total()
             self.looking = self.looking and acts >= FEWEST and 2 * self._fed < acts

@@ -28,8 +28,6 @@ LATEST, LISTED = 64, 20
 
 @dataclass
 class Ticks:
-    """The ticks of one source."""
-
     name: str
     count: int = 0
     # when the latest were, seconds

@@ -369,7 +369,6 @@ class TimingOn:
 
 
 def by_host(times: Sequence[StepTime]) -> TimedSteps:
-    """Steps by the host's clock."""
     return _timed(times, None)
 
 
