@@ -91,7 +91,7 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
             "phases": partial(steps.phases, report),
             "pace": partial(steps.pace, report),
             "categories": partial(_categories, report),
-            "graphs": partial(_graphs, report),
+            "graphs": partial(graphs, report),
             "kernels": partial(_kernels, report),
         }
     else:
@@ -100,7 +100,7 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
             "thread": partial(whole_run.thread, report),
             "run": partial(whole_run.section, report),
             "phases": partial(steps.phases, report),
-            "ops": partial(_ops, report),
+            "ops": partial(ops, report),
         }
     return sections | {"next": partial(_next, report, inputs, extent)}
 
@@ -300,7 +300,8 @@ def _length(category: str, share: float, largest: float) -> Segment:
     return Segment(share / largest if largest else 0.0, palette.category(category))
 
 
-def _graphs(report: Report, most: int) -> Iterable[Block]:
+def graphs(report: Report, most: int = ALL) -> Iterable[Block]:
+    """The compiled graphs that ran."""
     if not report.graphs:
         return
     labels = dict(zip((row.graph for row in report.graphs), graph_names.graph_labels(report), strict=True))
@@ -358,17 +359,8 @@ def _kernels(report: Report, most: int) -> Iterable[Block]:
     )
 
 
-def graphs(report: Report) -> Iterable[Block]:
-    """All compiled graphs that ran."""
-    return _graphs(report, ALL)
-
-
-def ops(report: Report) -> Iterable[Block]:
-    """All ops, and what they launched on the device."""
-    return _ops(report, ALL)
-
-
-def _ops(report: Report, most: int) -> Iterable[Block]:
+def ops(report: Report, most: int = ALL) -> Iterable[Block]:
+    """The ops, and what they launched on the device."""
     rows, has_device = headline.host_ops(report), bool(report.devices)
     if not rows:
         return
