@@ -45,8 +45,10 @@ replay](../guide/replay.md) of the steps gains, with the host as fast as it is w
 the recording timed that. Each saving is counted once: `saving_us` is what a finding adds to those above
 it, so that they sum to what all save together, never more than the step; `saving_alone_us` is its saving
 without the others, and `also` names the finding above that has most of it. Causes are listed before
-their symptoms. Where steps wait for their data loader, it stands first, and what hides behind it saves
-nothing by itself. Advice that once slowed a program down is ranked below equally large advice.
+their symptoms, and in a step in which the device works most of the time what takes a tenth of the step
+off it before what only has it wait less. Where steps wait for their data loader, it stands first, and
+what hides behind it saves nothing by itself. Advice that once slowed a program down is ranked below
+equally large advice.
 `saving_low_us` and `saving_high_us` are that saving times the least and the most that was measured of
 the rule's predictions (`findings/experience.py`), and up to all device time that the fix frees, which
 shows where the host turns out to be quicker than it seemed. Where a fix may as well save nothing,

@@ -203,6 +203,11 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
         return launches(self.trace.device_events["launch"])
 
     @cached_property
+    def launched_within(self) -> pl.DataFrame:
+        """How many device events each op and call ``launched`` (``id``: its row of ``host_events``)."""
+        return launched_within(self.trace, self.launched)
+
+    @cached_property
     def known(self) -> pl.DataFrame:
         """The work whose category is known: on the rest no advice is given."""
         unknown = matching(self.work, "category", f"^{taxonomy.OTHER}$")
@@ -359,6 +364,17 @@ def launches(each: pl.Series) -> pl.DataFrame:
     """By ``launch`` how many of the device events it ``launched``, given the launch of each."""
     runs = each.drop_nulls().sort().rle().struct  # launches are nearly in order: no table of hashes needed
     return pl.DataFrame({"launch": runs.field("value"), "launched": runs.field("len")})
+
+
+def launched_within(trace: Trace, launched: pl.DataFrame) -> pl.DataFrame:
+    """By op or call (``id``) how many device events it ``launched``, given that of each ``launch``."""
+    parent, counts = trace.host_events["parent"], is_op(trace)
+    levels = [launched.rename({"launch": "id"})]
+    while len(levels[-1]):
+        above = levels[-1].with_columns(parent.gather(levels[-1]["id"]).alias("id")).drop_nulls("id")
+        levels.append(above.group_by("id").agg(pl.col("launched").sum()))
+    found = pl.concat(levels, how="vertical_relaxed").group_by("id").agg(pl.col("launched").sum())
+    return found.filter(counts.gather(found["id"]))
 
 
 @remembered

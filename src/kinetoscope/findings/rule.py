@@ -13,6 +13,7 @@ from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.replay.change import (
+    NOTHING,
     Changes,
     ReplayChange,
     combined,

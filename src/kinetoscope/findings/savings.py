@@ -15,14 +15,13 @@ from kinetoscope.analysis.replay.change import (
     Changes,
     ReplayChange,
     at_once,
-    merge_launches,
     shorten,
     without_host,
     without_idle,
 )
 from kinetoscope.findings import evidence
 from kinetoscope.findings.model import SEVERITIES, Finding, Proof, Saving, Severity
-from kinetoscope.findings.rank_view import RankView, launches
+from kinetoscope.findings.rank_view import RankView, launched_within, launches
 
 # Severity is the share of the step that the advice would save. Above a tenth it is the first thing to do;
 # below three hundredths it disappears in the noise from run to run; below half a hundredth it is not worth
@@ -110,31 +109,48 @@ def once(view: RankView, us: float, basis: str) -> Saving:
     return nothing(basis) if view.cold or view.unprofiled_us is not None else unreplayed(view, us, basis)
 
 
-def device(view: RankView, events: pl.DataFrame, basis: str, saved: str | pl.Expr = "saved_ns") -> Saving:
-    """The saving if device events (``id``) are shortened, each by ``saved`` nanoseconds."""
+def device(
+    view: RankView,
+    events: pl.DataFrame,
+    basis: str,
+    saved: str | pl.Expr = "saved_ns",
+    more: ReplayChange = NOTHING,
+) -> Saving:
+    """The saving if device events (``id``) are shortened, each by ``saved`` nanoseconds, and ``more`` of the
+    step goes with them. What is gone takes the ops and calls with it that launch nothing else."""
     shorter = events.select("id", saved_ns=saved)
     freed = view.us_of(shorter, "saved_ns")
-    if freed < LOW * view.step_us:  # too little for any severity: no replay is needed
+    if freed < LOW * view.step_us and more.is_empty:  # too little for any severity: no replay is needed
         return nothing(basis)
-    change = shorten(shorter["id"], shorter["saved_ns"]) | _launches(view, shorter)
+    change = shorten(shorter["id"], shorter["saved_ns"]) | _calls(view, shorter) | more
     us = view.would_save(change)
-    part = "all"
-    if us < 0.95 * freed:
-        part = f"{numbers.time(freed)} of device time per {view.unit}, {numbers.time(us)}"
-    basis = f"{basis}; {part} of it on the critical path"
+    of_it = f"{numbers.time(freed)} of device time per {view.unit}"
+    if not more.is_empty:
+        basis += f", among it {of_it}"
+    else:
+        part = "all" if us >= 0.95 * freed else f"{of_it}, {numbers.time(us)}"
+        basis += f"; {part} of it on the critical path"
     freed_share = freed / max(view.busy_us, 1e-9)
     most = max(us, freed_share * view.own_busy_us)
-    return Saving(us, basis, us >= 0.25 * freed, us / view.own_step_us, freed_share, change, most_us=most)
+    critical = us >= 0.25 * freed or not more.is_empty
+    return Saving(us, basis, critical, us / view.own_step_us, freed_share, change, most_us=most)
 
 
-def _launches(view: RankView, shorter: pl.DataFrame) -> ReplayChange:
-    """The host time of calls that launch nothing else than what is removed."""
-    device = view.trace.device_events
-    gone = shorter.filter(shorter["saved_ns"] >= device["duration_ns"][shorter["id"]])["id"].unique()
+def _calls(view: RankView, shorter: pl.DataFrame) -> ReplayChange:
+    """The host time of ops and calls that launch nothing else than what is removed."""
+    trace = view.trace
+    gone = shorter.filter(shorter["saved_ns"] >= trace.device_events["duration_ns"][shorter["id"]])
     if gone.is_empty():
         return NOTHING
-    saved = launches(device["launch"][gone]).join(view.launched, on=["launch", "launched"])
-    return without_host(view.trace.host_events[saved["launch"].sort()])
+    removed = launched_within(trace, launches(trace.device_events["launch"][gone["id"].unique()]))
+    calls = removed.join(view.launched_within, on=["id", "launched"])["id"]
+    host = trace.host_events[calls.sort()]
+    return without_host(host.filter(~host["parent"].is_in(calls.implode()).fill_null(False)))
+
+
+def called(view: RankView, events: pl.DataFrame, share: float = 1.0) -> ReplayChange:
+    """Host events of whose time ``share`` goes away with the device work that is saved (see ``device``)."""
+    return NOTHING if view.cold else without_host(events, share)
 
 
 def host(view: RankView, events: pl.DataFrame, basis: str, share: float = 1.0) -> Saving:
@@ -160,18 +176,7 @@ def captured(view: RankView, intervals: pl.DataFrame, basis: str) -> Saving:
 
 def fused(view: RankView, chains: pl.DataFrame) -> Saving:
     """The saving if each ``chain`` of kernels (``analysis.kernels.chains``) is one, launched once."""
-    freed = device(view, chains, "each eager chain as one kernel, which stores no result but the last")
-    launched = ReplayChange(host=merge_launches(view.trace, chains.select("id", group="chain")).host)
-    return freed if freed.change.is_empty else both(view, freed, of(view, launched, "their launches"))
-
-
-def both(view: RankView, freed: Saving, waited: Saving) -> Saving:
-    """A saving of device time and one of idle time, together."""
-    change = freed.change | waited.change
-    us = max(freed.us, waited.us, view.would_save(change))
-    basis = f"{freed.basis}; and {waited.basis} ({numbers.time(waited.us)})"
-    share = us / view.own_step_us
-    return Saving(us, basis, True, share, freed.freed_share, change, most_us=max(us, freed.most_us))
+    return device(view, chains, "each eager chain as one kernel, which stores no result but the last")
 
 
 def heaviest(

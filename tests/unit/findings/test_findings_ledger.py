@@ -65,6 +65,25 @@ def test_a_cause_stands_before_its_symptom_where_it_explains_half_of_it() -> Non
         assert sum(one.remaining.saving_us for one in found) == pytest.approx(symptom.saving.us, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("kernel_us", "gone", "order"),
+    [
+        (12, 14, ["cause", "symptom"]),
+        (8, 14, ["symptom", "cause"]),  # the host has most to do
+        (12, 2, ["symptom", "cause"]),
+    ],
+)
+def test_work_that_need_not_run_goes_before_launches_that_come_sooner(
+    kernel_us: float, gone: int, order: list[str]
+) -> None:
+    run = LoadedRun((late(kernel_us=kernel_us),))
+    (view,) = views(run)
+    symptom = finding("symptom", savings.idle(view, view.gaps, ""))
+    cause = finding("cause", savings.device(view, view.work.head(gone), "", "duration_ns"))
+    assert cause.saving.us < 0.2 * symptom.saving.us
+    assert [one.rule for one in settle(run, [symptom, cause], {"symptom": "symptom"})] == order
+
+
 def test_what_all_else_follows_from_stands_first_though_it_saves_nothing() -> None:
     run = LoadedRun((late(),))
     (view,) = views(run)

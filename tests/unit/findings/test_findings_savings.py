@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 import traces
+from kinetoscope.analysis.replay.path import NOT_REPLAYED
 from kinetoscope.findings import savings
 from kinetoscope.findings.model import Saving
 from kinetoscope.findings.rank_view import RankView
@@ -80,10 +81,20 @@ def test_shorter_kernels_save_little_where_the_host_does() -> None:
 
 def test_without_the_profiler_the_device_may_set_the_pace() -> None:
     # Recorded, the host takes 12 µs a launch; without the profiler it keeps up, by how much is not known:
-    # 0.45 of that is usual, and what kernels of 5 µs would leave the step with.
+    # 0.45 of that is usual, and what kernels of 5 µs would leave the step with. 1 µs of it is the device's
+    # no more.
     late = view(every_us=12, kernel_us=10, unprofiled_us=101)
     saving = savings.device(late, late.work, "", saved=pl.col("duration_ns") / 2)
-    assert saving.us == pytest.approx(101 - 0.45 * 120 * 1.01, abs=0.5)
+    assert saving.us == pytest.approx(100 - 0.45 * 120)
+
+
+def test_a_step_that_was_timed_longer_than_its_kernels_take_does_not_make_them_longer() -> None:
+    bound = view(every_us=5, kernel_us=20, unprofiled_us=210)
+    one = bound.work.head(1)
+    assert savings.device(bound, one, "", saved="duration_ns").us == pytest.approx(20)
+    parts = bound.replay.critical_path()
+    assert sum(part.us for part in parts) == pytest.approx(210)
+    assert [part.us for part in parts if part.text == NOT_REPLAYED] == [pytest.approx(10)]
 
 
 def test_a_saving_of_almost_nothing_is_none() -> None:
@@ -112,15 +123,30 @@ def test_idle_time_is_scaled_to_the_step_without_the_profiler() -> None:
     assert every.basis == "basis; of the step's time without the profiler"
 
 
-def test_two_savings_are_at_most_the_step() -> None:
+def test_what_goes_with_device_work_is_saved_once() -> None:
     late = view(every_us=20, kernel_us=10)
     waited = savings.idle(late, between(late, 2, 6), "b")
-    freed = savings.device(late, late.work, "a", saved="duration_ns")
-    together = savings.both(late, freed, waited)
+    together = savings.device(late, late.work, "a", "duration_ns", waited.change)
     assert waited.us == pytest.approx(40)
     assert together.us == pytest.approx(waited.us + 10)  # ten launches of 1 µs; the rest is the host's
     assert together.freed_share == pytest.approx(1)
-    assert together.basis.endswith("and b (40.0 µs)")
+    assert together.basis.endswith("a, among it 100 µs of device time per step")
+
+
+def test_what_launches_nothing_else_than_what_goes_goes_with_it() -> None:
+    """Of an op of 60 µs that launches two kernels, the inner one of 20 µs and its launch go with its kernel;
+    all of it goes with both."""
+    events = [traces.step(1, 0, 100), traces.host("aten::linear", 10, 60)]
+    for number, at in ((1, 20), (2, 45)):
+        events += [
+            traces.host("aten::op", at, 20),
+            traces.call("cudaLaunchKernel", at + 5, 5, number),
+            traces.kernel(f"k{number}", at + 12, 5, number),
+        ]
+    trace = traces.trace(*events)
+    both = RankView(LoadedRun((trace,)), trace)
+    saved = [savings.device(both, both.work.head(rows), "", "duration_ns").us for rows in (1, 2)]
+    assert saved == [pytest.approx(20), pytest.approx(60)]
 
 
 def test_the_heaviest_groups_come_first_and_lone_kernels_beside_the_path_do_not() -> None:

@@ -186,6 +186,7 @@ SHOWN_EVENTS = 12  # of a part of the path; their number is given as well
 
 
 # Where replayed kernels of several streams would share the device more than they were recorded to.
+NOT_REPLAYED = "idle time of the steps as they were timed, beyond that of the recorded ones"
 OTHER_STREAMS = "kernels of other streams, which share the device"
 LATE_BATCHES = "waiting for the data loader's workers"
 

@@ -17,6 +17,7 @@ from kinetoscope.analysis.replay.graph import RankSpans, ReplayGraph, build
 from kinetoscope.analysis.replay.numbers import State, changed, recorded
 from kinetoscope.analysis.replay.path import (
     LATE_BATCHES,
+    NOT_REPLAYED,
     OTHER_STREAMS,
     PathPart,
     path_parts,
@@ -83,6 +84,7 @@ class StepReplay:
         self._repeats = own if repeats is None else repeats
         # The steps that are replayed take their mean; the step is the median.
         self._typical = within.recorded_us / within.mean_us if within.mean_us else 1.0
+        self._idle_us = 0.0  # of a step as it runs, beyond its replay
         own_trace = self._traces.get(rank)
         self._computing = of_several_streams(own_trace, within.bounds) if own_trace else NO_KERNELS
         self._base: State = recorded(graph)
@@ -133,6 +135,7 @@ class StepReplay:
         scale = self._typical / 1000 / rounds / max(1, self.steps)
         parts = path_parts(state, pieces, dict(self._traces), self.rank, scale)
         for text, least_us in (
+            (NOT_REPLAYED, sum(part.us for part in parts) + self._idle_us),
             (OTHER_STREAMS, min(self.step_us, self._device_us(change))),
             (LATE_BATCHES, self._batch_us(changes)),
         ):
@@ -163,19 +166,20 @@ class StepReplay:
         if self._repeats:
             joined = len(set(self._graph.ranks)) > 1
             round_ns = pace_ns(self._graph, numbers) if joined else growth(matrix(self._graph, numbers))
-            return round_ns / 1000 / self.steps * self._typical
+            return round_ns / 1000 / self.steps * self._typical + self._idle_us
         clocks = once(self._graph, numbers, self._graph.origin).clocks
         began = min(self._own(self._graph.origin), default=0.0)
-        return max(0.0, max(self._own(clocks), default=0.0) - began) / 1000 * self._typical
+        own_ns = max(0.0, max(self._own(clocks), default=0.0) - began)
+        return own_ns / 1000 * self._typical + self._idle_us
 
     def _own(self, clocks: Sequence[float]) -> list[float]:
         """This rank's clocks."""
         return [clock for clock, rank in zip(clocks, self._graph.ranks, strict=True) if rank == self.rank]
 
     def _run_as(self, runs_us: float) -> None:
-        """Take the greatest pace of the host at which the step is not longer than timed; what is left (the
-        device's own time differs, or the program was slower when it was timed) is the whole step's. Of a
-        program that waits for batches, the step without these waits."""
+        """Take the greatest pace of the host at which the step is not longer than timed. What is left is the
+        whole step's: the program was slower when it was timed; but where the device sets the pace, idle time
+        that no change takes away. Of a program that waits for batches, the step without these waits."""
         runs_us = max((own.compute_us for own in self._loaders.values()), default=runs_us)
         self._base = recorded(self._graph, free=self._free)
         self.step_us = self._us(self._base.numbers)
@@ -193,7 +197,11 @@ class StepReplay:
             if bound:  # then the host's pace is only known not to be slower
                 fast = min(USUAL_PACE, fast)
             self._base = recorded(self._graph, fast, self._free)
-        self._typical *= runs_us / self._us(self._base.numbers)
+        replayed_us = self._us(self._base.numbers)
+        if bound and runs_us > replayed_us:
+            self._idle_us = runs_us - replayed_us
+        else:
+            self._typical *= runs_us / replayed_us
         self.step_us = max(self._us(self._base.numbers), self._batch_us({}))
 
 

@@ -84,7 +84,7 @@ def _stands_below(found: Sequence[Finding]) -> list[str | None]:
         elif not experience.helps(finding.rule):
             reason = "its advice has cost time in some programs, so it stands below advice that never did"
         else:
-            reason = "it stands below what may be its cause"
+            reason = "it stands below what may be its cause, or need not run"
         reasons.append(reason)
         if finding.saving_bytes == 0 and rules()[finding.rule].role != "root":
             least = min(least, us)

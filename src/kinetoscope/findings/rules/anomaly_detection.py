@@ -43,13 +43,12 @@ def find(view: RankView) -> Findings:
     waits = host["id"].filter(inside & matching(host, "name", SYNCHRONIZATION))
     change = without_host(pl.concat([ops.select(SEGMENT), _tracebacks(view)])) | no_wait(waits)
     kernels = view.work.filter(inside.gather(view.work["launch"]).fill_null(False))
-    freed = savings.device(view, kernels, "the checks' kernels", "duration_ns")
-    thread = savings.of(view, change, "their waits, and the tracebacks that forward ops keep")
+    basis = "the checks, their waits, and the tracebacks that forward ops keep"
     yield Finding(
         title=f"Anomaly detection is on: the gradients of {view.per_step(len(asked)):,.0f} nodes per "
         f"{view.unit} are checked for NaNs, and the host waits for each answer",
         affected_us=view.us_of(kernels),
-        saving=savings.both(view, freed, thread),
+        saving=savings.device(view, kernels, basis, "duration_ns", change),
         at_least="medium",
         evidence=[evidence.of(view, numbers.count(len(asked), "check"), asked)],
         advice="Switch it off once the NaN is found.",

@@ -49,8 +49,7 @@ def find(view: RankView) -> Findings:
     gone = pl.concat([view.launched_during(calls).select(view.work.columns) for calls in (nodes, fills)])
     work = pl.concat([_work(view, parts), gone.with_columns(saved_ns="duration_ns")], how="vertical_relaxed")
     work = work.unique("id", keep="first", maintain_order=True)
-    calls = pl.concat([one.select("lane", "start_ns", "duration_ns") for one in (parts, nodes, fills)])
-    freed = savings.device(view, work, "fills, and all but two gathers of each interpolation")
+    basis = "fills, all but two gathers of each interpolation, and their calls"
     what = [
         f"{view.counted(len(events), noun)} {of_it}"
         for events, noun, of_it in ((parts, "interpolation", "in parts"), (fills, "fill", "of new memory"))
@@ -59,7 +58,7 @@ def find(view: RankView) -> Findings:
     yield Finding(
         title=f"Deterministic algorithms are on: {' and '.join(what)} per {view.unit}",
         affected_us=view.us_of(work),
-        saving=savings.both(view, freed, savings.host(view, calls, "their calls")),
+        saving=savings.device(view, work, basis, more=savings.called(view, parts)),
         evidence=[evidence.of(view, "the longest kernels", work.sort("duration_ns", descending=True))],
         advice="Leave them off where two runs need not agree bit by bit: seeds alone make them agree up to "
         "rounding. Where they stay on, interpolate by nearest or transposed convolutions, and leave new "

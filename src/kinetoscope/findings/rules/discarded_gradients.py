@@ -315,11 +315,11 @@ def _saving(
     work: pl.DataFrame,
     basis: str = "products and sums for weights, and the additions",
 ) -> Saving:
-    freed = savings.device(view, work, basis, pl.col("duration_ns") * pl.col("share"))
     shares = work.group_by("node").agg(share=pl.first("called"))
     # The engine takes time between nodes, too.
     end, after = pl.col("start_ns") + pl.col("duration_ns"), pl.col("start_ns").shift(-1).over("lane")
     until = pl.when(after < pl.col("last_ns")).then(pl.max_horizontal(after, end)).otherwise(end)
     calls = nodes.with_columns(duration_ns=until - pl.col("start_ns"))
     calls = calls.join(shares, left_on="id", right_on="node", how="inner", maintain_order="left")
-    return savings.both(view, freed, savings.host(view, calls, "their launches"))
+    saved = pl.col("duration_ns") * pl.col("share")
+    return savings.device(view, work, f"{basis}, and their launches", saved, savings.called(view, calls))

@@ -45,11 +45,11 @@ def find(view: RankView) -> Findings:
     calls = _calls(view)[casts["op"]].drop_nulls().unique().sort()
     autocast = _autocast(view, calls)
     half = autocast and matching(view.work, "category", "^optimizer$").any()
-    saved, basis = (0.5, "half of the casts' time") if half else (1.0, "the casts' time")
-    freed = savings.device(view, casts, basis, saved=saved * pl.col("duration_ns"))
-    if freed.change.is_empty:
+    share, basis = (0.5, "half of the casts' time") if half else (1.0, "the casts' time")
+    if share * view.us_of(casts) < LOW * view.step_us:
         return
-    saving = savings.both(view, freed, savings.host(view, host[calls], "their calls", saved))
+    saved, called = share * pl.col("duration_ns"), savings.called(view, host[calls], share)
+    saving = savings.device(view, casts, f"{basis}, and of their calls", saved, called)
     if saving.share < MEDIUM:
         return
     longest = casts.sort("duration_ns", descending=True)

@@ -52,7 +52,7 @@ def _selected(view: RankView) -> Findings:
     additions = int(matching(wasted, "op_name", r"^aten::add_?$").sum())
     us = view.us_of(wasted)
     longest = wasted.sort("duration_ns", descending=True)
-    freed = savings.device(view, wasted, "the fills and additions, all of them", saved="duration_ns")
+    basis = "the fills and additions, and the host's time for the nodes but one a tensor"
     calls = view.trace.host_events[wasted["node"].unique().sort()]
     loop = in_a_row(calls, APART_NS)
     share = min(1.0, additions / nodes)  # of n parts of one tensor, n - 1 are added
@@ -62,9 +62,7 @@ def _selected(view: RankView) -> Findings:
         f"autograd fill and add {view.per_step(len(wasted)):,.0f} full-size tensors "
         f"({view.per_step(additions):,.0f} additions)",
         affected_us=us,
-        saving=savings.both(
-            view, freed, savings.host(view, loop, "host time of the nodes but one a tensor", share)
-        ),
+        saving=savings.device(view, wasted, basis, "duration_ns", savings.called(view, loop, share)),
         evidence=[evidence.of(view, "the longest fills and additions", longest)],
         advice="Take all parts at once: unbind, split or chunk the tensor before the loop, or compute them "
         "in one product.",
@@ -83,14 +81,14 @@ def _written(view: RankView) -> Findings:
     if len(copies) < CALLS * view.steps:
         return
     longest = copies.sort("duration_ns", descending=True)
-    freed = savings.device(view, copies, "the copies of whole gradients, all of them", saved="duration_ns")
+    basis = "the copies of whole gradients, and the host's time for the nodes"
     calls = host[copies["node"].sort()]
     yield Finding(
         subject="writes",
         title=f"Writing into parts of a tensor in a loop ({view.per_step(len(copies)):,.0f} writes per "
         f"{view.unit}) makes autograd copy its whole gradient for each",
         affected_us=view.us_of(copies),
-        saving=savings.both(view, freed, savings.host(view, calls, "host time of the nodes")),
+        saving=savings.device(view, copies, basis, "duration_ns", savings.called(view, calls)),
         evidence=[evidence.of(view, "the longest copies", longest)],
         advice="Collect the parts in a list and put them together at once: stack and cat hand each part its "
         "gradient without a copy of the whole.",

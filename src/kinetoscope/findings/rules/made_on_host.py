@@ -41,11 +41,10 @@ def find(view: RankView) -> Findings:
     host = view.trace.host_events
     makers = host[copies["maker"]]
     sent = copies["launch"].unique().sort()
-    change = without_host(makers.unique("id")) | without_host(host[sent])
-    change |= no_wait(pl.concat([sent, waits_of_copies(view, sent)]))
+    waits = pl.concat([sent, waits_of_copies(view, sent)])
+    change = without_host(makers.unique("id")) | no_wait(waits)
     basis = "without making them on the CPU, and without the copies and their waits"
-    freed = savings.device(view, copies, "the copies", "duration_ns")
-    saving = savings.both(view, freed, savings.of(view, change, basis))
+    saving = savings.device(view, copies, basis, "duration_ns", change)
     if saving.share < LOW:
         return
     longest = copies.sort("bytes", descending=True)

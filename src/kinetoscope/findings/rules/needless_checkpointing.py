@@ -38,9 +38,9 @@ def find(view: RankView) -> Findings:
     work = view.launched_during(again)
     if work.is_empty():
         return
-    freed = savings.device(view, work, "the recomputation's work", "duration_ns")
     calls = pl.concat([again.select(ENTERED), _entered(view)])
-    saving = savings.both(view, freed, savings.host(view, calls, "its calls"))
+    basis = "the recomputation and its calls"
+    saving = savings.device(view, work, basis, "duration_ns", savings.called(view, calls))
     needs, memory, took = _needed(view, work), view.peak_and_room, numbers.time(view.us_of(work))
     room = None if memory is None else max(0, memory[1] - memory[0])
     if needs is None or room is None:

@@ -41,14 +41,13 @@ def find(view: RankView) -> Findings:
         return
     checks = len(ops.filter(matching(ops, "name", CHECK)))
     work = view.work.filter(view.work["op"].is_in(ops["id"].implode()).fill_null(False))
-    freed = savings.device(view, work, "the check of all gradients", "duration_ns")
     reads = _reads(view)
     change = without_host(pl.concat([_around(view), reads.select(SEGMENT)])) | no_wait(reads["wait"])
-    host = savings.of(view, without_host(ops) | change, "the scaler's part of the thread, and its waits")
+    basis = "the check of all gradients, the scaler's part of the thread, and its waits"
     yield Finding(
         title=f"A gradient scaler checks gradients {numbers.count(round(view.per_step(checks)), 'time')} per "
         f"{view.unit}, and nothing is computed in float16",
-        saving=savings.both(view, freed, host),
+        saving=savings.device(view, work, basis, "duration_ns", without_host(ops) | change),
         evidence=[evidence.of(view, "the scaler's ops", ops)],
         advice="Leave the gradient scaler out: bfloat16 has the range of float32.",
         snippet='scaler = torch.amp.GradScaler("cuda", enabled=False)',

@@ -89,8 +89,8 @@ def _tries(view: RankView, calls: pl.DataFrame, waits: pl.Series) -> Finding:
     share = 1 - pl.col("kept_ns").fill_null(0) / pl.col("duration_ns")
     host = calls.join(kept, on="id", how="left", maintain_order="left").with_columns(share=share.clip(0))
     change = without_host(host) | no_wait(waits)
-    tries = savings.device(view, work.filter(~last), "the kernels that are tried", saved="duration_ns")
-    saving = savings.both(view, tries, savings.of(view, change, "the host's time around them"))
+    basis = "the kernels that are tried, and the host's time around them"
+    saving = savings.device(view, work.filter(~last), basis, "duration_ns", change)
     longest = calls.sort("duration_ns", descending=True)
     names = " and ".join(longest["name"].cast(pl.String).unique(maintain_order=True).head(2))
     return Finding(

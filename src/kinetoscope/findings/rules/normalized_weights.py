@@ -33,12 +33,12 @@ def find(view: RankView) -> Findings:
     if calls.is_empty() or trains(view) or any(source.kind == "optimizer" for source in sources):
         return
     work = view.launched_during(calls)
-    freed = savings.device(view, work, "their kernels", "duration_ns")
+    called = savings.called(view, _with_python(view))
     yield Finding(
         title=f"Weights are normalized {numbers.times(round(view.per_step(len(calls))))} per {view.unit} "
         "(weight_norm), though nothing trains them",
         affected_us=view.us_of(work),
-        saving=savings.both(view, freed, savings.host(view, _with_python(view), "their calls")),
+        saving=savings.device(view, work, "their kernels and calls", "duration_ns", called),
         evidence=[evidence.of(view, f"{len(calls)} calls", calls)],
         advice="Remove the parametrization once the weights are loaded: they stay as they are.",
         snippet='torch.nn.utils.parametrize.remove_parametrizations(layer, "weight")\n'

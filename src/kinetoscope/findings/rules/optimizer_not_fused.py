@@ -38,16 +38,16 @@ def find(view: RankView) -> Findings:
         or kernels["name"].unique().cast(pl.String).str.contains(FUSED).any()
     ):
         return
-    freed = savings.device(view, _gone(kernels), "60 % of the optimizer's device time", saved="duration_ns")
     calls = view.inside(updates(view.trace))
     calls = calls.filter(matching(calls, "name", r"^Optimizer\.step#"))
     name = _name(calls)
     fused = name in WITH_FUSED
-    waited = savings.idle(view, view.idle_during(calls), "the device's idle time during Optimizer.step")
+    idle = savings.idle(view, view.idle_during(calls), "")
+    basis = "60 % of the optimizer's device time, and the device's idle time during Optimizer.step"
     yield Finding(
         title=f"The optimizer launches {view.per_step(len(kernels)):,.0f} kernels per {view.unit}: it is not "
         "fused",
-        saving=savings.both(view, freed, waited),
+        saving=savings.device(view, _gone(kernels), basis, "duration_ns", idle.change),
         evidence=[evidence.of(view, "Optimizer.step", calls)],
         advice="Use the fused implementation." if fused else f"There is no fused {name}: compile its step.",
         snippet=f"optimizer = torch.optim.{name}(model.parameters(), fused=True)"

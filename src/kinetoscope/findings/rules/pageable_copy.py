@@ -74,13 +74,11 @@ def find(view: RankView) -> Findings:
 
 
 def _parts(view: RankView, copies: pl.DataFrame) -> Findings:
-    calls = view.trace.host_events[copies["launch"].drop_nulls().unique().sort()]
-    change = no_wait(calls["id"]) | without_host(calls)
-    freed = savings.device(view, copies, "the copies", "duration_ns")
+    waits = no_wait(copies["launch"].drop_nulls())
     size = int(copies["bytes"].sum()) // 2
     longest = copies.sort("duration_ns", descending=True)
     memory = view.peak_and_room
-    saving = savings.both(view, freed, savings.of(view, change, "without the calls that copy"))
+    saving = savings.device(view, copies, "the copies and their calls", "duration_ns", waits)
     if memory is None or memory[0] + size // view.steps > memory[1]:
         saving = savings.if_so(saving, "all parts fit into the device's memory")
     room = "" if memory is None else f": {numbers.size(max(0, memory[1] - memory[0]))} of its memory are free"
@@ -109,19 +107,18 @@ def travelling(view: RankView) -> pl.DataFrame:
     return copies if large and len(copies) >= 2 * PARTS * view.steps else copies.clear()
 
 
-def pinned(view: RankView, copies: pl.DataFrame) -> Saving:
-    """The saving if these copies are from and to page-locked memory. Copies to the device go on by
-    themselves; who copies from it wants to read what it brings."""
+def pinned(view: RankView, copies: pl.DataFrame, more: ReplayChange = NOTHING) -> Saving:
+    """The saving if these copies are from and to page-locked memory, and ``more``. Copies to the device go on
+    by themselves; who copies from it wants to read what it brings."""
     speed = _pinned_speed(view)
     beyond = (pl.col("duration_ns") - pl.col("bytes") / speed).clip(lower_bound=0)
     basis = f"the same bytes at {speed:.0f} GB/s, as from pinned memory"
-    freed = savings.device(view, copies, basis, saved=beyond)
     copied = copies["launch"].filter(matching(copies, "name", "HtoD")).drop_nulls()
-    if copied.is_empty():
-        return freed
-    waits = pl.concat([copied, waits_of_uploads(view)])
-    called = no_wait(waits) | without_host(view.trace.host_events[copied.unique().sort()])
-    return savings.both(view, freed, savings.of(view, called, "the host no longer waits for them"))
+    if len(copied):
+        more |= no_wait(pl.concat([copied, waits_of_uploads(view)]))
+        more |= without_host(view.trace.host_events[copied.unique().sort()])
+        basis += ", for which the host no longer waits"
+    return savings.device(view, copies, basis, beyond, more)
 
 
 def batches(copies: pl.DataFrame) -> pl.DataFrame:

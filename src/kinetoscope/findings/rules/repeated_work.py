@@ -79,10 +79,9 @@ def _factored(view: RankView) -> Findings:
             continue
         work = view.launched_during(same)
         gone = 1 - 1 / times
-        freed = savings.device(
-            view, work, f"all but one of {times:,.0f} factorizations", gone * pl.col("duration_ns")
-        )
-        saving = savings.both(view, freed, savings.host(view, same, "their calls and waits", gone))
+        basis = f"all but one of {times:,.0f} factorizations, with their calls and waits"
+        called = savings.called(view, same, gone)
+        saving = savings.device(view, work, basis, gone * pl.col("duration_ns"), called)
         if saving.share < MEDIUM:
             continue
         rows, columns = re.findall(r"\d+", str(dims))[:2]
@@ -124,8 +123,8 @@ def _frozen(view: RankView) -> Findings:
     if view.us_of(products) < WORTH * view.busy_us:
         return
     passes, called = work.filter(mine), view.called.filter(alone.gather(view.called["id"]))
-    freed = savings.device(view, passes, "the forward pass", "duration_ns")
-    saving = savings.both(view, freed, savings.host(view, called, "its calls"))
+    basis = "the forward pass and its calls"
+    saving = savings.device(view, passes, basis, "duration_ns", savings.called(view, called))
     yield Finding(
         title=f"A forward pass of {view.per_step(ops):,.0f} products gets no gradient in each {view.unit}",
         affected_us=view.us_of(passes),
@@ -159,8 +158,8 @@ def _unchanged(view: RankView) -> Findings:
             continue
         work = view.work.filter(pl.col("op").is_in(ops["id"].implode()))
         called = view.called.filter(pl.col("id").is_in(ops["id"].implode()))
-        freed = savings.device(view, work, "its calls' work", "duration_ns")
-        saving = savings.both(view, freed, savings.host(view, called, "the calls themselves"))
+        basis = "its calls and their work"
+        saving = savings.device(view, work, basis, "duration_ns", savings.called(view, called))
         times = numbers.times(int((modules == modules[0]).sum()))
         yield Finding(
             subject=str(line),

@@ -46,11 +46,8 @@ def find(view: RankView) -> Findings:
     saved = pl.min_horizontal("duration_ns", pl.col("duration_ns").median()) * kept
     calls = view.inside(view.host(r"^(c10d::|nccl:)"))
     issued = without_host(calls, kept) | without_idle(view.trace, view.idle_during(calls), kept)
-    saving = savings.both(
-        view,
-        savings.device(view, small, "all but one collective's time", saved=saved),
-        savings.of(view, issued, "issuing them"),
-    )
+    basis = "all but one collective's time, and issuing them"
+    saving = savings.device(view, small, basis, saved, issued)
     if saving.share < MEDIUM:
         return
     # Replayed together, ranks wait no longer than they must: all but the first collective are gone.

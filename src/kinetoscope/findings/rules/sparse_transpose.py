@@ -62,8 +62,8 @@ def find(view: RankView) -> Findings:
     share = 1 - view.steps / max(times, view.steps) if is_new else 1.0
     waits = nearest(host, matching(host, "name", SYNCHRONIZATION) & nearest(host, converts).is_not_null())
     change = without_host(sorts, share) | no_wait(waits.drop_nulls() if share == 1 else waits.clear())
-    freed = savings.device(view, work, "the sorting and conversion", saved=pl.col("duration_ns") * share)
-    saving = savings.both(view, freed, savings.of(view, change, "its calls and waits"))
+    basis = "the sorting and conversion, with its calls and waits"
+    saving = savings.device(view, work, basis, pl.col("duration_ns") * share, change)
     yield Finding(
         title="The backward pass transposes sparse matrices "
         f"{numbers.count(round(view.per_step(times)), 'time')} per {view.unit}",

@@ -187,8 +187,8 @@ def _losses(view: RankView, nodes: pl.DataFrame) -> Findings:
     called = pl.concat([one.select("id", "lane", "start_ns", "duration_ns") for one in (gone, adds)])
     launched = _launched(view)
     work = launched.filter(view.inside_of(called["id"]).gather(launched["launch"]).is_not_null())
-    freed = savings.device(view, work, "all but the last of these passes", "duration_ns")
-    saving = savings.both(view, freed, savings.host(view, called, "their launches"))
+    basis = "all but the last of these passes, and their launches"
+    saving = savings.device(view, work, basis, "duration_ns", savings.called(view, called))
     if saving.share < MEDIUM:
         return
     # Who reads the gradients of one loss, to weigh or project them, does so for each parameter.
@@ -222,9 +222,10 @@ def _one_graph(view: RankView, nodes: pl.DataFrame) -> Findings:
     ).with_columns(later=pl.col("pass") > 0, backward=False, adds=False)
     if work.is_empty():
         return
-    freed = savings.device(view, _shorter(view, work, "joint", "pass"), "kernels that become one")
     called = nodes.filter(pl.col("pass") > 0)
-    saving = savings.both(view, freed, savings.host(view, called, "the launches of all passes but the first"))
+    basis = "kernels that become one, and the launches of all passes but the first"
+    work = _shorter(view, work, "joint", "pass")
+    saving = savings.device(view, work, basis, more=savings.called(view, called))
     if saving.share < MEDIUM:
         return
     yield Finding(
@@ -276,8 +277,8 @@ def _same(work: pl.DataFrame, short: int) -> bool:
 
 
 def _saving(view: RankView, work: pl.DataFrame) -> Saving:
-    freed = savings.device(view, _shorter(view, work), "kernels that become one")
-    return savings.both(view, freed, savings.of(view, _on_the_host(view, work), "their launches"))
+    basis, called = "kernels that become one, and their launches", _on_the_host(view, work)
+    return savings.device(view, _shorter(view, work), basis, more=called)
 
 
 def _passes(view: RankView) -> pl.DataFrame:

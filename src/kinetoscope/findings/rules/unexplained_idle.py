@@ -98,7 +98,7 @@ def _silence(view: RankView, silent: pl.DataFrame) -> Finding:
     prepares = 2 * int(silent["idle_ns"].filter(sent).sum()) > int(silent["idle_ns"].sum())
     copies = batches(view.kernels(PAGEABLE)).filter(pl.col("id").is_in(silent["next"].implode()))
     if prepares and len(copies):
-        saving = savings.both(view, pinned(view, copies), saving)
+        saving = pinned(view, copies, saving.change)
     look = f"Most of it passes in {at}" if at else "Record with --stacks to see which function it is"
     if (computes := that_computes(view)) is not None:
         if not at:

@@ -37,8 +37,10 @@ SPARSE = (
     " Where its mask leaves out most pairs (a window, documents in a row), FlexAttention with a block mask "
     "does not compute them."
 )
-BASIS = "all of the softmax and elementwise time, 40 % of the products'"
-CALLS = "the host's time from the first product's call to the last one's end, but for the longest op of it"
+BASIS = (
+    "all of the softmax and elementwise time, 40 % of the products', and the host's time from the first "
+    "product's call to the last one's end, but for the longest op of it"
+)
 
 
 def in_single_precision(attention: pl.DataFrame) -> bool:
@@ -77,13 +79,12 @@ def find(view: RankView) -> Findings:
     chains = kernels[rows["at"]].with_columns(rows["chain"])
     attention = chains.unique("id", keep="first", maintain_order=True).sort("at")
     saved = pl.when("product").then(pl.col("duration_ns") * GAIN).otherwise("duration_ns")
-    freed = savings.device(view, attention, BASIS, saved=saved)
     single = in_single_precision(attention)
     yield Finding(
         title="Attention is written out (matmul, softmax, matmul) "
         f"{numbers.times(round(view.per_step(len(found))))} per {view.unit}",
         affected_us=view.us_of(attention),
-        saving=savings.both(view, freed, savings.host(view, _calls(view, chains), CALLS)),
+        saving=savings.device(view, attention, BASIS, saved, savings.called(view, _replaced(view, chains))),
         at_most="low" if single else "high",
         evidence=[evidence.of(view, f"{len(attention)} kernels around {len(found)} softmaxes", attention)],
         advice="Use scaled_dot_product_attention: the scores then never leave the chip."
@@ -94,7 +95,7 @@ def find(view: RankView) -> Findings:
     )
 
 
-def _calls(view: RankView, chains: pl.DataFrame) -> pl.DataFrame:
+def _replaced(view: RankView, chains: pl.DataFrame) -> pl.DataFrame:
     """The host's intervals that one call replaces, with the ``share`` of their time that is saved: ops,
     nodes of autograd and the Python between them."""
     host = view.trace.host_events
