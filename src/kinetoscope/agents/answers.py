@@ -81,11 +81,8 @@ def encoded(answer: object) -> str:
 
 
 def page(found: FullAnswer, recordings: Sequence[RecordingIdentity], cursor: str | None = None) -> Answer:
-    """As many rows, from the cursor's on, as ``MOST_TOKENS`` have room for.
-
-    Raises:
-        UsageError: the cursor is none of ours, or of another recording.
-    """
+    """As many rows, from the cursor's on, as ``MOST_TOKENS`` have room for. Raises UsageError where the
+    cursor is none of ours, or of another recording."""
     mark = "".join(one.fingerprint[:6] for one in recordings)
     start = _start(cursor, mark)
     rows = found.rows[start:]

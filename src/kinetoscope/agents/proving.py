@@ -177,11 +177,8 @@ def _stands_alone(snippet: str) -> bool:
 
 
 def _apply(trial: Trial, folder: Path, script: str | None) -> list[str]:
-    """Change the copy; the files that differ then.
-
-    Raises:
-        UsageError: the patch does not apply, or changes nothing.
-    """
+    """Change the copy; the files that differ then. Raises UsageError where the patch does not apply, or
+    changes nothing."""
     if trial.patch:
         return _patched(trial.patch, folder)
     if trial.first_lines:
@@ -286,11 +283,8 @@ def _copy(here: Path, target: Path, began: float) -> None:
 
 
 def _seen_from(here: Path, script: str) -> str:
-    """The script as seen from the working folder, which has its copy.
-
-    Raises:
-        UsageError: it lies elsewhere, or is not here.
-    """
+    """The script as seen from the working folder, which has its copy. Raises UsageError where it lies
+    elsewhere, or is not here."""
     path = (here / script).resolve()
     if not path.is_relative_to(here) or not path.is_file():
         raise UsageError(
@@ -302,11 +296,8 @@ def _seen_from(here: Path, script: str) -> str:
 
 
 def _module(here: Path, name: str = "") -> str:
-    """A module of the working folder: a recording may name any, as one that runs its arguments.
-
-    Raises:
-        UsageError: it lies elsewhere.
-    """
+    """A module of the working folder: a recording may name any, as one that runs its arguments. Raises
+    UsageError where it lies elsewhere."""
     path = here.joinpath(*name.split("."))
     if not name.replace(".", "_").isidentifier() or not any(
         place.is_file() for place in (path.with_suffix(".py"), path / "__main__.py")

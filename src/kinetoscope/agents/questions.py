@@ -127,11 +127,8 @@ def _not_recorded(report: Report) -> Iterator[Row]:
 
 
 def findings(report: Report, rule: str = "") -> FullAnswer:
-    """All findings, or those of one rule: those that save most first.
-
-    Raises:
-        UsageError: there is no such rule.
-    """
+    """All findings, or those of one rule: those that save most first. Raises UsageError where there is no
+    such rule."""
     ids = identified(report.findings)
     chosen = {name: row for name, row in ids.items() if not rule or row.rule == rule}
     if ids and not chosen and rule not in documentation.modules():
@@ -239,11 +236,8 @@ def _code(row: FindingRow, program: Sequence[SourceFile]) -> Iterator[dict[str, 
 
 
 def query(run: LoadedRun, sql: str, limit: int = 50) -> FullAnswer:
-    """The rows that one SELECT finds, at most ``limit`` of them.
-
-    Raises:
-        UsageError: the statement cannot be run.
-    """
+    """The rows that one SELECT finds, at most ``limit`` of them. Raises UsageError where the statement cannot
+    be run."""
     found = selected(run, sql)
     if found.is_empty():
         return FullAnswer(cannot_answer=_no_rows(run, sql))

@@ -18,11 +18,8 @@ INSTRUCTIONS = (
 
 
 def server(library: Library) -> Any:
-    """The server (an ``MCPServer`` of the SDK), with ``prove`` only where programs may be run.
-
-    Raises:
-        MissingDependencyError: the SDK is not installed.
-    """
+    """The server (an ``MCPServer`` of the SDK), with ``prove`` only where programs may be run. Raises
+    MissingDependencyError where the SDK is not installed."""
     try:
         from mcp.server.mcpserver import MCPServer
         from mcp_types import ToolAnnotations

@@ -108,10 +108,7 @@ def _timed(request: Request, subjects: list[Subject], problems: list[str], bench
 
 def autotune(request: Request, subjects: list[Subject], problems: list[str], benches: Benches) -> BenchResult:
     """Tune kernels; of several only the ``limit`` that could win most, and only if there is something to win.
-
-    Raises:
-        KinetoscopeError: none of the kernels has configurations.
-    """
+    Raises KinetoscopeError where none of the kernels has configurations."""
     triton = [subject for subject in subjects if subject.kernel.kind == "triton"]
     if not triton:
         raise KinetoscopeError(

@@ -95,11 +95,8 @@ def parser_of(verb: str) -> _VerbParser:
 
 
 def parse(verb: str, words: Sequence[str]) -> argparse.Namespace:
-    """The arguments of a verb; those of a program that it runs are in ``program``, word for word.
-
-    Raises:
-        SystemExit: they are wrong, which is on stderr by then, or help was requested.
-    """
+    """The arguments of a verb; those of a program that it runs are in ``program``, word for word. Raises
+    SystemExit where they are wrong, which is on stderr by then, or help was requested."""
     parser = parser_of(verb)
     own, program = parser.divided(words)
     arguments, unknown = parser.parse_known_args(own)

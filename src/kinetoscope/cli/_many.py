@@ -109,11 +109,8 @@ def compared(
 
 
 def collectives(inputs: Sequence[str]) -> dict[str, LazyFrame] | None:
-    """Every collective of the ranks whose parts are in ``inputs``; None where no parts are.
-
-    Raises:
-        InputError: none of the parts can be read.
-    """
+    """Every collective of the ranks whose parts are in ``inputs``; None where no parts are. Raises InputError
+    where none of the parts can be read."""
     from kinetoscope.sources.paths import Found, find, may_be_many
 
     found = find(inputs) if any(map(may_be_many, inputs)) else Found()

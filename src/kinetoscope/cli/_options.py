@@ -55,11 +55,7 @@ def engine(parser: argparse.ArgumentParser, known: Sequence[str], note: str = ""
 
 
 def write(file: Path, content: bytes) -> None:
-    """Write a result, and say so on stderr.
-
-    Raises:
-        UsageError: the system does not let us.
-    """
+    """Write a result, and say so on stderr. Raises UsageError where the system does not let us."""
     from kinetoscope.render import destination
 
     destination.write(file, content)

@@ -102,11 +102,8 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _permit(path: Path, trusted: bool) -> None:
-    """Ask, once, before code is run that this user is not known to have made.
-
-    Raises:
-        InputError: it may not be run, or there is no terminal to ask on.
-    """
+    """Ask, once, before code is run that this user is not known to have made. Raises InputError where it may
+    not be run, or there is no terminal to ask on."""
     import sys
 
     from kinetoscope.errors import InputError

@@ -66,11 +66,7 @@ def main(arguments: argparse.Namespace) -> int:
 def _compiled(
     run: LoadedRun, inputs: list[str], *, texts: bool = False
 ) -> tuple[CompiledProgram, Compilation]:
-    """The compile log of a run, and what a document says of it.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The compile log of a run, and what a document says of it. Raises InputError where there is none."""
     from kinetoscope.analysis.compiled.join import join
     from kinetoscope.document.collect.compilation import as_document
     from kinetoscope.errors import InputError

@@ -78,11 +78,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _with_device_work(run: LoadedRun, inputs: list[str]) -> LoadedRun:
-    """The run, if there is anything of a device in it.
-
-    Raises:
-        InputError: there is not.
-    """
+    """The run, if there is anything of a device in it. Raises InputError where there is not."""
     from kinetoscope.errors import InputError
 
     if not any(len(trace.device_events) for trace in run.traces):

@@ -56,11 +56,8 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _values(tool: str, words: list[str]) -> dict[str, object]:
-    """The values of a call; ``@FILE`` is the content of a file.
-
-    Raises:
-        UsageError: a name is not one of the tool's, or one is missing.
-    """
+    """The values of a call; ``@FILE`` is the content of a file. Raises UsageError where a name is not one of
+    the tool's, or one is missing."""
     from pathlib import Path
 
     from kinetoscope.errors import UsageError, meant

@@ -97,11 +97,8 @@ def _matching(text: str) -> list[str]:
 
 
 def _compared(arguments: argparse.Namespace) -> None:
-    """The ranks alone, compared: printed, or written.
-
-    Raises:
-        UsageError: the output cannot be written.
-    """
+    """The ranks alone, compared: printed, or written. Raises UsageError where the output cannot be
+    written."""
     from kinetoscope.render import destination
     from kinetoscope.render.formats import COMPARED, renderer
     from kinetoscope.views import ranks

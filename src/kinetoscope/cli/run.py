@@ -84,10 +84,7 @@ HEEDED = ("on_request", "step", "shapes", "flops", "graphs", "ranks", "budget_mb
 
 
 def _check_on_request(options: Options, *, stop: bool) -> None:
-    """
-    Raises:
-        UsageError: another option has no meaning with it, or this system has no sockets to wait at.
-    """
+    """Raises UsageError where another option has no meaning with it, or the system has no sockets for it."""
     usual = Options()
     others = [name for name in Options.__struct_fields__ if getattr(options, name) != getattr(usual, name)]
     others = ["stop", *others] if stop else others

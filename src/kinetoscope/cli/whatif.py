@@ -59,11 +59,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _factor(option: str, text: str) -> tuple[str, float]:
-    """``GLOB=F`` taken apart.
-
-    Raises:
-        UsageError: it is not so, or F is not from 0 to 1.
-    """
+    """``GLOB=F`` taken apart. Raises UsageError where it is not so, or F is not from 0 to 1."""
     from kinetoscope.errors import UsageError
 
     glob, _, number = text.rpartition("=")

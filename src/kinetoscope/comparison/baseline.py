@@ -100,11 +100,8 @@ class _Versioned(msgspec.Struct):
 
 
 def of(run: LoadedRun) -> Baseline:
-    """The baseline of a run.
-
-    Raises:
-        InputError: parts of its recording were lost, or it has nothing that a baseline keeps.
-    """
+    """The baseline of a run. Raises InputError where parts of its recording were lost, or it has nothing that
+    a baseline keeps."""
     if lost := losses(run):
         raise InputError(
             f"no baseline is made of an incomplete recording: {'; '.join(lost)}",
@@ -148,11 +145,7 @@ def _of(run: LoadedRun) -> Baseline:
 
 
 def of_counts(run: LoadedRun) -> Baseline:
-    """The baseline of a test: its counts, by whichever command and on whichever host it runs.
-
-    Raises:
-        InputError: as ``of``.
-    """
+    """The baseline of a test: its counts, by whichever command and host. Raises InputError as ``of`` does."""
     found = of(run)
     return Baseline(
         counts=found.counts, devices=found.devices, kernels=found.kernels, by=found.by, torch=found.torch
@@ -217,11 +210,8 @@ def render(baseline: Baseline) -> str:
 
 
 def read(path: Path) -> Baseline:
-    """The baseline in a file.
-
-    Raises:
-        InputError: there is none, or a run cannot be checked against it.
-    """
+    """The baseline in a file. Raises InputError where there is none, or a run cannot be checked against
+    it."""
     try:
         content = plain_file.content(path, MOST)
         schema = msgspec.json.decode(content, type=_Versioned).schema

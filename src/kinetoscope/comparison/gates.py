@@ -52,11 +52,8 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 def parse(text: str) -> Gate:
-    """``launches > 0``, ``peak_memory > 5%``, ``step_time > 3%``, ``copied_bytes > 1MB``.
-
-    Raises:
-        UsageError: the text is no such expression, or nothing has that name.
-    """
+    """``launches > 0``, ``peak_memory > 5%``, ``step_time > 3%``, ``copied_bytes > 1MB``. Raises UsageError
+    where the text is no such expression, or nothing has that name."""
     match = _GATE.fullmatch(text)
     names = [*TIMES, *COUNTED]
     if match is None or match[4] not in (*UNITS, "%"):

@@ -102,11 +102,8 @@ def whole(run: LoadedRun) -> LoadedRun:
 
 
 def checked_names(wanted: Mapping[str, object]) -> list[str]:
-    """The quantities that limits are of.
-
-    Raises:
-        UsageError: there is no such limit, or its value is no amount.
-    """
+    """The quantities that limits are of. Raises UsageError where there is no such limit, or its value is no
+    amount."""
     for limit, given in wanted.items():
         if limit not in NAMES:
             raise UsageError(f"there is no limit {limit!r}", hint=meant(limit, NAMES))
@@ -125,11 +122,7 @@ def uncounted(run: LoadedRun, wanted: Mapping[str, object]) -> list[str]:
 
 
 def amount(limit: str, given: object) -> float:
-    """A number, or a text with a unit, in bytes or µs.
-
-    Raises:
-        UsageError: ``given`` is neither.
-    """
+    """A number, or a text with a unit, in bytes or µs. Raises UsageError where ``given`` is neither."""
     match = re.fullmatch(AMOUNT, str(given))
     if isinstance(given, bool) or match is None or match[2] not in UNITS:
         raise UsageError(f"{given!r} is no amount", where=limit, hint='a number, or "2GB", "3 ms"')

@@ -34,11 +34,8 @@ COUNTERS = msgspec.json.Decoder(dict[str, dict[str, int]])
 
 
 def load(*inputs: str | Path) -> CompiledProgram:
-    """The compile logs under ``inputs``, read: all ranks together.
-
-    Raises:
-        InputError: an input does not exist, or nothing under any of them is a compile log.
-    """
+    """The compile logs under ``inputs``, read: all ranks together. Raises InputError where an input does not
+    exist, or nothing under any of them is a compile log."""
     found: list[tuple[Log, int | None, Sidecar]] = []
     texts: list[Path] = []
     for item in map(Path, inputs):

@@ -35,11 +35,8 @@ def tables(
     inputs: Sequence[str] = (),
 ) -> list[Path]:
     """Write one file a table into ``folder``, which is there, all of them or none; the files' paths. The
-    tables are those that ``kinetoscope query --tables`` lists.
-
-    Raises:
-        UsageError: the system does not let us, or a file of that name is one of the inputs.
-    """
+    tables are those that ``kinetoscope query --tables`` lists. Raises UsageError where the system does not
+    let us, or a file of that name is one of the inputs."""
     written = {folder / f"{name}.{to}": frame for name, frame in frames.items()}
     for path in written:
         destination.check(path, inputs)

@@ -47,11 +47,8 @@ class _Dump(msgspec.Struct, frozen=True):
 
 
 def read(path: Path) -> tuple[int, list[Issued]]:
-    """The rank that a dump is of (its file's name ends in it), and what it had issued.
-
-    Raises:
-        InputError: it is no dump.
-    """
+    """The rank that a dump is of (its file's name ends in it), and what it had issued. Raises InputError
+    where it is no dump."""
     try:
         data = plain_file.content(path, LARGEST)
         content: object = msgspec.json.decode(data) if data[:1] in (b"{", b"[") else load(data, str(path))

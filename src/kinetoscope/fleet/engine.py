@@ -94,11 +94,8 @@ class _Worker:
 
 def on_ray(traces: Sequence[TraceFile]) -> Iterator[Answer]:
     """Map on the Ray cluster that this process is joined to, or on one of this machine alone. Files must be
-    within reach of every machine; a lost worker's trace is mapped by another.
-
-    Raises:
-        MissingDependencyError: Ray is not installed.
-    """
+    within reach of every machine; a lost worker's trace is mapped by another. Raises MissingDependencyError
+    where Ray is not installed."""
     try:
         import ray
     except ImportError as error:

@@ -44,11 +44,8 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 def read(path: Path) -> pl.DataFrame:
-    """The collectives of one process, of ``INSPECTED``.
-
-    Raises:
-        InputError: it cannot be read, or no line of it is of the Inspector.
-    """
+    """The collectives of one process, of ``INSPECTED``. Raises InputError where it cannot be read, or no line
+    of it is of the Inspector."""
     decoder = msgspec.json.Decoder(_Line)
     rows: list[tuple[object, ...]] = []
     is_log = False

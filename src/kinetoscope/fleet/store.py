@@ -70,11 +70,7 @@ def encode(part: RankPart) -> bytes:
 
 
 def decode(data: bytes, where: str) -> RankPart:
-    """A part from its bytes.
-
-    Raises:
-        InputError: the bytes are no part, or one of another version.
-    """
+    """A part from its bytes. Raises InputError where the bytes are no part, or one of another version."""
     other_version = InputError("the part is of another version", where=where, hint="map its trace again")
     try:
         stored = msgspec.msgpack.decode(data, type=_Stored)
@@ -134,11 +130,8 @@ class PackedPart(RankPart, frozen=True, eq=False):
 
 
 def packed(data: bytes, where: str) -> PackedPart:
-    """A part to be unpacked later.
-
-    Raises:
-        InputError: the bytes are no part, or one of another version.
-    """
+    """A part to be unpacked later. Raises InputError where the bytes are no part, or one of another
+    version."""
     whole = decode(data, where)
     return PackedPart(whole.facts, _EMPTY["collectives"], _EMPTY["kernels"], whole.steps, packed=data)
 
@@ -225,11 +218,7 @@ class Store:
 
 
 def content(url: str) -> bytes:
-    """The bytes of a part, wherever it is.
-
-    Raises:
-        InputError: it cannot be read.
-    """
+    """The bytes of a part, wherever it is. Raises InputError where it cannot be read."""
     if is_remote(url):
         with file_system(url) as (system, path):
             return system.cat_file(path)

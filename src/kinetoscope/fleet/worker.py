@@ -38,11 +38,8 @@ SETTINGS = {
 
 
 def mapped(url: str, rank: int | None) -> bytes:
-    """The part of a trace; ``rank`` is from the recording, for a trace that does not have it.
-
-    Raises:
-        InputError: it is no trace, or cannot be read.
-    """
+    """The part of a trace; ``rank`` is from the recording, for a trace that does not have it. Raises
+    InputError where it is no trace, or cannot be read."""
     if not is_remote(url):
         return _mapped(url, url, rank)
     with tempfile.TemporaryDirectory() as folder:

@@ -43,11 +43,8 @@ class SecondRecording(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def after(before: LoadedRun, later: LoadedRun) -> SecondRecording:
-    """Compare two recordings of one program.
-
-    Raises:
-        InputError: one of them does not have the time of at least two steps without the profiler.
-    """
+    """Compare two recordings of one program. Raises InputError where one of them does not have the time of at
+    least two steps without the profiler."""
     from kinetoscope.findings.registry import find  # with it comes what finds; the row needs nothing of it
 
     first, second = _steps_us(before), _steps_us(later)
@@ -130,10 +127,7 @@ class Measurements(msgspec.Struct, frozen=True):
 
 def measurements(run: LoadedRun, later: LoadedRun | None = None) -> Measurements:
     """The results in the recording's ``bench`` folder, and the saving by a recording of the changed program.
-
-    Raises:
-        InputError: the two recordings cannot be compared.
-    """
+    Raises InputError where the two recordings cannot be compared."""
     second = None if later is None else after(run, later)
     if run.folder is None or not (run.folder / "bench").is_dir():
         return Measurements(after=second)

@@ -256,11 +256,8 @@ def is_recording(path: Path) -> bool:
 
 
 def read(folder: Path) -> Manifest:
-    """The manifest of the recording in ``folder``.
-
-    Raises:
-        InputError: there is none, it is not JSON, or a newer kinetoscope wrote it.
-    """
+    """The manifest of the recording in ``folder``. Raises InputError where there is none, it is not JSON, or
+    a newer kinetoscope wrote it."""
     path = folder / FILE
     try:
         data = plain_file.content(path)
@@ -287,11 +284,8 @@ def read(folder: Path) -> Manifest:
 
 
 def check(folder: Path, ranks: tuple[RankRecord, ...]) -> None:
-    """See that what the records name lies in the recording itself.
-
-    Raises:
-        InputError: it does not, links followed, or ranks are not numbered as ranks are.
-    """
+    """See that what the records name lies in the recording itself. Raises InputError where it does not, links
+    followed, or ranks are not numbered as ranks are."""
     where = str(folder / FILE)
     numbers = [record.rank for record in ranks]
     if len(set(numbers)) < len(numbers) or not all(0 <= number < MOST_RANKS for number in numbers):

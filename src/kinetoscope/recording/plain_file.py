@@ -12,20 +12,13 @@ MOST = 256 << 20  # bytes of a document that is read whole
 
 
 def opened(path: Path) -> BinaryIO:
-    """A regular file, opened to be read.
-
-    Raises:
-        OSError: it is not there, or a folder, pipe, socket or device.
-    """
+    """A regular file, opened to be read. Raises OSError where it is not there, or a folder, pipe, socket or
+    device."""
     return open(path, "rb", opener=_opener)
 
 
 def content(path: Path, most: int = MOST) -> bytes:
-    """All of a regular file.
-
-    Raises:
-        OSError: as for ``opened``, or it has more than ``most`` bytes.
-    """
+    """All of a regular file. Raises OSError as ``opened`` does, or where it has more than ``most`` bytes."""
     with opened(path) as file:
         data = file.read(most + 1)
     if len(data) > most:

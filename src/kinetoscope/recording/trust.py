@@ -61,11 +61,8 @@ def sign(recording: Path) -> None:
 
 
 def seal(name: str, content: bytes) -> bytes:
-    """Make what this user alone can make of a content that is kept under a name.
-
-    Raises:
-        OSError: the user's folder cannot be read or written, or there is no user to speak of.
-    """
+    """Make what this user alone can make of a content that is kept under a name. Raises OSError where the
+    user's folder cannot be read or written, or there is no user to speak of."""
     key = _key() or _new_key()
     if key is None:
         raise OSError(errno.ENOENT, "there is no folder for settings")

@@ -14,11 +14,8 @@ NEVER_READ = {".html", ".md", ".sarif", ".pftrace"}
 
 
 def check(path: Path, inputs: Sequence[str], option: str = "-o") -> Path:
-    """``path``, if a file may be written there; ``option`` named it.
-
-    Raises:
-        UsageError: its folder is missing, it is a folder itself, or it is one of the inputs or lies in one.
-    """
+    """``path``, if a file may be written there; ``option`` named it. Raises UsageError where its folder is
+    missing, it is a folder itself, or it is one of the inputs or lies in one."""
     where = f"{option} {path}"
     if not path.parent.is_dir():
         raise UsageError(
@@ -49,11 +46,8 @@ def _holds(item: Path, path: Path) -> bool:
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder, if it is not there.
-
-    Raises:
-        UsageError: the folder that it belongs into is missing, or a file stands there.
-    """
+    """Make the folder, if it is not there. Raises UsageError where the folder that it belongs into is
+    missing, or a file stands there."""
     if not path.absolute().parent.is_dir():
         raise UsageError(
             "the folder to write into does not exist", where=f"-o {path}", hint=f"mkdir -p {path.parent}"
@@ -67,11 +61,8 @@ def make_folder(path: Path) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write the file next to its place and rename it: an interruption leaves what was there before.
-
-    Raises:
-        UsageError: the system does not let us.
-    """
+    """Write the file next to its place and rename it: an interruption leaves what was there before. Raises
+    UsageError where the system does not let us."""
     try:
         if path.exists() and not path.is_file():  # a device or a pipe
             path.write_bytes(content)

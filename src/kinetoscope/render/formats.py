@@ -69,11 +69,7 @@ COMPARED = tuple(suffix for suffix in FORMATS if suffix != ".sarif")
 
 
 def renderer(path: Path, suffixes: Sequence[str] = ALL) -> Callable[[View], str]:
-    """The renderer for a file of that name.
-
-    Raises:
-        UsageError: none of the formats has that suffix.
-    """
+    """The renderer for a file of that name. Raises UsageError where none of the formats has that suffix."""
     suffix = path.suffix.lower()
     if suffix not in suffixes:
         raise UsageError(

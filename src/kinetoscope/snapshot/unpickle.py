@@ -22,20 +22,14 @@ class _Answer(msgspec.Struct):
 
 
 def load(data: bytes, where: str) -> object:
-    """The plain data that a pickle holds, as JSON would have them.
-
-    Raises:
-        InputError: it is damaged, or holds more than plain data.
-    """
+    """The plain data that a pickle holds, as JSON would have them. Raises InputError where it is damaged, or
+    holds more than plain data."""
     return _checked(asked(data, where), where).plain
 
 
 def columns(source: bytes | Path, where: str) -> tuple[bytes, memoryview]:
-    """The head of a snapshot, as JSON, and the columns of its history, one after another.
-
-    Raises:
-        InputError: it is damaged, is no snapshot, or holds more than plain data.
-    """
+    """The head of a snapshot, as JSON, and the columns of its history, one after another. Raises InputError
+    where it is damaged, is no snapshot, or holds more than plain data."""
     found = asked(source, where, "columns")
     end = found.find(b"\n")
     if end < 0:

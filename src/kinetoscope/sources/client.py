@@ -36,11 +36,8 @@ class ClientTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(path: Path) -> ClientTimes:
-    """The result in a file, the last one of several.
-
-    Raises:
-        InputError: it cannot be read, or holds no time per token.
-    """
+    """The result in a file, the last one of several. Raises InputError where it cannot be read, or holds no
+    time per token."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:

@@ -105,11 +105,8 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _facts(item: Path) -> Iterator[tuple[str, str]]:
-    """The files and folders that are read of an input, by path, each with a mark of what it holds.
-
-    Raises:
-        OSError: it cannot be known, or is too much.
-    """
+    """The files and folders that are read of an input, by path, each with a mark of what it holds. Raises
+    OSError where it cannot be known, or is too much."""
     from kinetoscope.compilation.log.recognise import companions
 
     if item.is_dir():

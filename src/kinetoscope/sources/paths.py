@@ -257,11 +257,8 @@ NAME = "standard-input"
 
 @contextmanager
 def standard_input() -> Generator[Path, None, None]:
-    """A file that holds all of standard input, for the length of a ``with`` block.
-
-    Raises:
-        UsageError: it is a terminal, or closed.
-    """
+    """A file that holds all of standard input, for the length of a ``with`` block. Raises UsageError where it
+    is a terminal, or closed."""
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError(
             "there is nothing on standard input", where="-", hint="zcat trace.json.gz | kinetoscope report -"

@@ -520,10 +520,7 @@ def _no_events(
     is_lost: bool,  # there was a trace, or was to be one
 ) -> Trace:
     """The empty trace where there are compile logs or snapshots only, or a program that left nothing else.
-
-    Raises:
-        InputError: there is nothing at all.
-    """
+    Raises InputError where there is nothing at all."""
     from kinetoscope.trace import schema
 
     if compilation is not None and not is_lost:

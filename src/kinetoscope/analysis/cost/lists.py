@@ -99,11 +99,8 @@ def split_copy(call: OpCall) -> Cost | None:
 
 
 def _elements(call: OpCall, at: int) -> int:
-    """Elements of all tensors of a list.
-
-    Raises:
-        LookupError: it is no list, or one that was too long to be recorded.
-    """
+    """Elements of all tensors of a list. Raises LookupError where it is no list, or one that was too long to
+    be recorded."""
     shapes: list[list[int]] = call.shapes[at]
     if call.types[at] != LIST or not shapes:
         raise LookupError(at)
@@ -111,22 +108,16 @@ def _elements(call: OpCall, at: int) -> int:
 
 
 def _of_parameters(call: OpCall, at: int) -> int:
-    """Elements of all tensors of a list that may be that of all parameters.
-
-    Raises:
-        LookupError: its shapes are not recorded, nor known from elsewhere.
-    """
+    """Elements of all tensors of a list that may be that of all parameters. Raises LookupError where its
+    shapes are not recorded, nor known from elsewhere."""
     if call.types[at] == LIST and not call.shapes[at] and call.listed and "multi_tensor_apply" in call.kernel:
         return call.listed
     return _elements(call, at)
 
 
 def _width(pattern: re.Pattern[str], call: OpCall) -> int:
-    """Bytes of an element of the type that the pattern finds in the kernel's name.
-
-    Raises:
-        LookupError: it finds none, or one that is not known.
-    """
+    """Bytes of an element of the type that the pattern finds in the kernel's name. Raises LookupError where
+    it finds none, or one that is not known."""
     kind = _kind(pattern, call)
     opaque = _OPAQUE.search(kind)
     return int(opaque[1]) if opaque else DTYPES[_RECORDED.get(kind, kind)][1]

@@ -93,11 +93,8 @@ def ends(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def chain(table: pl.DataFrame) -> StageOrder:
-    """The stages, from a table with ``ends``. What two send each other first in a step goes forward.
-
-    Raises:
-        CannotTell: they are no chain.
-    """
+    """The stages, from a table with ``ends``. What two send each other first in a step goes forward. Raises
+    CannotTell where they are no chain."""
     sent = table.filter(pl.col("instance").is_not_null() & (pl.col("ways").list.len() == 1)).with_columns(
         pl.col("ways").list.first().arr.get(place).alias(name)
         for place, name in enumerate(("source", "target"))
@@ -132,11 +129,8 @@ def chain(table: pl.DataFrame) -> StageOrder:
 def passes(
     rank: int, found: StageOrder, segments: Sequence[ComputeSegment], transfers: Sequence[Transfer]
 ) -> list[Pass]:
-    """The passes of a rank in one step, in order.
-
-    Raises:
-        CannotTell: they do not fit what was sent and received.
-    """
+    """The passes of a rank in one step, in order. Raises CannotTell where they do not fit what was sent and
+    received."""
     made = _passes(segments, transfers)
     ways = (
         (FORWARD, found.before.get(rank), found.after.get(rank)),
@@ -296,11 +290,8 @@ class _Job:
         self.lasts: dict[int, int] = {}  # of each rank its last segment
 
     def add(self, met: pl.DataFrame, computed: pl.DataFrame) -> None:
-        """One step of all ranks.
-
-        Raises:
-            CannotTell: its passes are not known; then nothing of it is added.
-        """
+        """One step of all ranks. Raises CannotTell where its passes are not known; then nothing of it is
+        added."""
         unknown = pl.col("instance").is_null() | (pl.col("ways").list.len() == 0)
         if met.select((unknown & (pl.col("semantics") == PAIR)).any()).item():
             raise CannotTell("of a send or receive the other end is not known")
@@ -388,11 +379,8 @@ class _Job:
             self.lasts[nodes[0].rank] = last
 
     def replayed(self, stays: Mapping[int, float]) -> WithoutStragglers:
-        """Replay the steps as recorded, and without stragglers.
-
-        Raises:
-            CannotTell: replayed as recorded they take another time than recorded.
-        """
+        """Replay the steps as recorded, and without stragglers. Raises CannotTell where replayed as recorded
+        they take another time than recorded."""
         self._measure()
         instances = self._instances()
         places = {row: place for place, row in enumerate(row for group in instances for row in group)}
@@ -544,11 +532,8 @@ class _Job:
             one.instance = None if one.instance in free else one.instance
 
     def _instances(self) -> list[list[int]]:
-        """Operations that meet, each after all that they wait for.
-
-        Raises:
-            CannotTell: they wait for each other.
-        """
+        """Operations that meet, each after all that they wait for. Raises CannotTell where they wait for each
+        other."""
         key = [one.instance if one.instance is not None else ~row for row, one in enumerate(self.nodes)]
         groups: dict[int, list[int]] = {}
         for row, instance in enumerate(key):

@@ -70,11 +70,8 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def parse_configuration(text: str) -> dict[str, int]:
-    """``XBLOCK=128,num_warps=8`` (also separated by spaces) as a configuration.
-
-    Raises:
-        UsageError: it is not of that form.
-    """
+    """``XBLOCK=128,num_warps=8`` (also separated by spaces) as a configuration. Raises UsageError where it is
+    not of that form."""
     configuration: dict[str, int] = {"num_warps": 4, "num_stages": 1}
     for part in re.split(r"[,\s]+", text.strip()):
         name, equals, value = part.partition("=")
@@ -219,11 +216,8 @@ class Tuner:
 def tune_kernel(
     subject: Subject, bench: Bench, *, given: Sequence[Configuration] = (), seconds: float = 1.0
 ) -> Tuned:
-    """Try every configuration of a kernel and measure the winner against the default.
-
-    Raises:
-        ReplayError: the kernel cannot be rebuilt here.
-    """
+    """Try every configuration of a kernel and measure the winner against the default. Raises ReplayError
+    where the kernel cannot be rebuilt here."""
     tuner = Tuner(subject, bench, seconds=seconds)
     tuner.times([tuner.default], "default")
     tuner.times([tuner.default, *tuner.candidates()], "max-autotune")

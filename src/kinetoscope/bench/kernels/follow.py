@@ -32,11 +32,8 @@ Scope: TypeAlias = dict[str, Any]
 
 
 def calls(module: ModuleSource) -> list[KernelCall]:
-    """Every kernel call of one run of the module, in order, with real sizes and strides.
-
-    Raises:
-        ReplayError: the wrapper cannot be followed without real data (a size that depends on values).
-    """
+    """Every kernel call of one run of the module, in order, with real sizes and strides. Raises ReplayError
+    where the wrapper cannot be followed without real data (a size that depends on values)."""
     recorded: list[KernelCall] = []
     try:
         with torch_names.fake_tensors():

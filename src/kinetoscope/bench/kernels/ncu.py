@@ -54,11 +54,7 @@ class NcuRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def find() -> str:
-    """The path of ``ncu``.
-
-    Raises:
-        KinetoscopeError: it is not installed.
-    """
+    """The path of ``ncu``. Raises KinetoscopeError where it is not installed."""
     path = shutil.which("ncu")
     if path is None:
         raise KinetoscopeError(
@@ -77,11 +73,8 @@ def command(
 
 
 def run(names: Sequence[str], program: Sequence[str]) -> list[NcuRow]:
-    """Run a program under Nsight Compute: once for durations alone, once for the counters.
-
-    Raises:
-        KinetoscopeError: ncu is not installed, or profiled nothing (its own last words are shown).
-    """
+    """Run a program under Nsight Compute: once for durations alone, once for the counters. Raises
+    KinetoscopeError where ncu is not installed, or profiled nothing (its own last words are shown)."""
     ncu = find()
     durations = {row.name: row.duration_ns for row in _profile(ncu, names, program, (DURATION,))}
     counted = _profile(ncu, names, program, tuple(METRICS))

@@ -69,11 +69,8 @@ def time_module(
     seconds: float,
     exchange: Mapping[str, Configuration] | None = None,
 ) -> ModuleResult:
-    """Replay a module; with ``exchange``, against itself with those kernels in those configurations.
-
-    Raises:
-        ReplayError: it does not load or run here.
-    """
+    """Replay a module; with ``exchange``, against itself with those kernels in those configurations. Raises
+    ReplayError where it does not load or run here."""
     import torch
 
     on_gpu = bench.device != "cpu"

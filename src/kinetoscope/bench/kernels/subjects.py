@@ -126,11 +126,8 @@ def _by_hand(user: UserKernel, data: Path) -> Subject:
 
 
 def read_inputs(recording: Path) -> tuple[dict[str, Values], list[UserKernel], Path]:
-    """Kernel name → recorded values; the hand-written kernels; the file of values. Empty without any.
-
-    Raises:
-        InputError: the index is damaged.
-    """
+    """Kernel name → recorded values; the hand-written kernels; the file of values. Empty without any. Raises
+    InputError where the index is damaged."""
     index, data = recording / "inputs" / "rank0.json", recording / "inputs" / "rank0.bin"
     if not index.is_file() or not data.is_file():
         return {}, [], data

@@ -50,11 +50,7 @@ class Bench(NamedTuple):
 
 
 def import_torch() -> Any:
-    """The user's torch.
-
-    Raises:
-        MissingDependencyError: it is not installed in this interpreter.
-    """
+    """The user's torch. Raises MissingDependencyError where it is not installed in this interpreter."""
     try:
         import torch
     except ImportError as error:

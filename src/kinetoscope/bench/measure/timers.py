@@ -188,11 +188,8 @@ class ActivityTimer:
 
 
 def between_markers(activities: Sequence[Activity]) -> list[list[Activity]]:
-    """The work of each sample: what lies between the first and second marker, the third and fourth, …
-
-    Raises:
-        TimingError: a sample shows no work, or a marker was lost.
-    """
+    """The work of each sample: what lies between the first and second marker, the third and fourth, … Raises
+    TimingError where a sample shows no work, or a marker was lost."""
     marks = [i for i, activity in enumerate(activities) if "erfinv" in activity.name]
     samples = [list(activities[i + 1 : j]) for i, j in zip(marks[::2], marks[1::2], strict=False)]
     if len(marks) % 2 or not all(samples):

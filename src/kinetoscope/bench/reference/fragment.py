@@ -92,11 +92,8 @@ _TYPE = re.compile(r"(?P<dtype>\w+)\[(?P<shape>[^\]]*)\]\[(?P<stride>[^\]]*)\](?
 
 
 def parse(comment: str) -> Fragment:
-    """Read the comment above a kernel.
-
-    Raises:
-        FragmentError: there is no fragment in it, or a line of it has another form.
-    """
+    """Read the comment above a kernel. Raises FragmentError where there is no fragment in it, or a line of it
+    has another form."""
     _, head, text = comment.partition(HEAD)
     if not head:
         raise FragmentError("the kernel has no graph fragment")

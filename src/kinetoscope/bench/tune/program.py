@@ -36,11 +36,8 @@ RunTrial = Callable[[TrialRequest, Sequence[str], Mapping[str, str]], TrialResul
 def run_trial(
     order: TrialRequest, words: Sequence[str], extra: Mapping[str, str], folder: Path | None = None
 ) -> TrialResult:
-    """One trial in a process of its own, in a folder; what the program prints goes to stderr.
-
-    Raises:
-        OutOfTimeError: it took longer than the request allows; it has been ended.
-    """
+    """One trial in a process of its own, in a folder; what the program prints goes to stderr. Raises
+    OutOfTimeError where it took longer than the request allows; it has been ended."""
     path = Path(order.folder, "order.json")
     path.write_bytes(msgspec.json.encode(order))
     order.result.unlink(missing_ok=True)

@@ -141,11 +141,8 @@ def named(
     precisions: Sequence[str],
     batches: Sequence[str],
 ) -> list[Setting]:
-    """The settings that the options of `kinetoscope tune` name.
-
-    Raises:
-        UsageError: there is no such mode, precision or value of dynamic, or a backend cannot be used here.
-    """
+    """The settings that the options of `kinetoscope tune` name. Raises UsageError where there is no such
+    mode, precision or value of dynamic, or a backend cannot be used here."""
     for option, words, known in (
         ("--modes", modes, ("eager", *MODES)),
         ("--matmul-precision", precisions, PRECISIONS),

@@ -113,11 +113,8 @@ class StepClock:
         self.stopped = False
 
     def tick(self, signal: Signal, key: Hashable, name: str) -> None:
-        """One of the sources of steps ticked.
-
-        Raises:
-            Enough: so many steps were wanted, or no more time is to be spent.
-        """
+        """One of the sources of steps ticked. Raises Enough where so many steps were wanted, or no more time
+        is to be spent."""
         if self.stopped:
             return
         now = time.perf_counter()

@@ -102,11 +102,8 @@ def checked_out(reference: str, links: Sequence[str] = ()) -> Generator[Version]
 
 
 def _link(path: Path, place: Path) -> None:
-    """Link a path of the working tree to its place in the checkout.
-
-    Raises:
-        UsageError: there is no such path, or the checkout has its own.
-    """
+    """Link a path of the working tree to its place in the checkout. Raises UsageError where there is no such
+    path, or the checkout has its own."""
     if not path.exists() or place.exists():
         what = "the base has its own" if path.exists() else "there is nothing to link"
         raise UsageError(what, where=f"--link {path.name}", hint="a file or folder that git does not track")

@@ -63,10 +63,7 @@ def describe(
     function: Any, arguments: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[UserKernel, list[Any]]:
     """One launch of a ``triton.runtime.jit.JITFunction`` as its ``run`` is called; its arguments by position.
-
-    Raises:
-        TypeError: an argument is neither tensor nor number, text, dtype or None.
-    """
+    Raises TypeError where an argument is neither tensor nor number, text, dtype or None."""
     names = [str(name) for name in function.arg_names]
     bound = dict(zip(names, arguments, strict=False))
     bound |= {name: value for name, value in named.items() if name in names}

@@ -36,11 +36,7 @@ class LiveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float = 1.0  # after which it ends at the latest
 
     def checked(self) -> LiveRequest:
-        """The request itself.
-
-        Raises:
-            ValueError: a number in it is out of bounds.
-        """
+        """The request itself. Raises ValueError where a number in it is out of bounds."""
         numbers = 0 <= self.record < 1_000_000 and 0 <= self.rank < 1_000_000
         if not (numbers and 1 <= self.steps <= MOST_STEPS and 0 < self.seconds <= LONGEST_S):
             raise ValueError("a number is out of bounds")
@@ -81,11 +77,7 @@ def mark(folder: Path) -> str:
 
 
 def bound(folder: Path) -> socket.socket:
-    """A socket at which this process can be asked.
-
-    Raises:
-        OSError: the system has no such sockets.
-    """
+    """A socket at which this process can be asked. Raises OSError where the system has no such sockets."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(f"\0kinetoscope/{os.getpid()}/{mark(folder)}/{secrets.token_hex(8)}")

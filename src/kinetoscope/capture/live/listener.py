@@ -64,11 +64,7 @@ class Listener:
         return GraphCaptures(self.device, self.folder / "captures" / f"{os.getpid()}.json")
 
     def begin(self) -> None:
-        """Wait from now on.
-
-        Raises:
-            OSError: the system has no such sockets.
-        """
+        """Wait from now on. Raises OSError where the system has no such sockets."""
         self._resume()
         os.register_at_fork(before=self._pause, after_in_parent=self._resume)
         captures = self.device.captures

@@ -54,11 +54,8 @@ def begin(instructions: str, rank: int, world: int) -> None:
 
 
 def listen(folder: Path, options: Options) -> None:
-    """Wait for requests to record this process into ``folder``, from now to its end.
-
-    Raises:
-        OSError: the system has no sockets to wait at.
-    """
+    """Wait for requests to record this process into ``folder``, from now to its end. Raises OSError where the
+    system has no sockets to wait at."""
     from kinetoscope.capture.live.listener import Listener
 
     listener = Listener(folder, options)

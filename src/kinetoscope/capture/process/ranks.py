@@ -50,11 +50,7 @@ def _said(words: "Sequence[str]", options: "Sequence[str]") -> "list[str]":
 
 
 def listed(which: str) -> frozenset[int]:
-    """The ranks of ``0,3,8-15``.
-
-    Raises:
-        ValueError: it is no such list.
-    """
+    """The ranks of ``0,3,8-15``. Raises ValueError where it is no such list."""
     ranks: set[int] = set()
     for piece in which.split(","):
         first, dash, last = piece.partition("-")

@@ -125,10 +125,7 @@ class GraphCaptures:
 
     def kept_with(self, session: KinetoSession, trace: Path) -> list[Path]:
         """Put the captures that were replayed in a session next to its trace, and number its replays by them.
-
-        Raises:
-            OSError: the disk is full.
-        """
+        Raises OSError where the disk is full."""
         numbers = sorted({replay.number for replay in session.replays})
         session.replays = [one._replace(number=numbers.index(one.number)) for one in session.replays]
         kept = [trace.with_suffix(f".capture{place}.json") for place in range(len(numbers))]

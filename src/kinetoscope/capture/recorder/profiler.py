@@ -421,12 +421,8 @@ class KinetoSession:
         """This process is a fork of the one with the session, and nothing of it may be taken down here."""
 
     def export(self, path: Path) -> None:
-        """Write the trace to ``path``, whole or not at all.
-
-        Raises:
-            OSError: the disk is full, gone, or may not be written to; or what was recorded was left where it
-                is, since its thread did not end it.
-        """
+        """Write the trace to ``path``, whole or not at all. Raises OSError where the disk is full, gone, or
+        may not be written to; or what was recorded was left where it is, since its thread did not end it."""
         if self.left:
             why = "only the thread that they ran in could end their recording, and it did nothing more"
             raise OSError(errno.EBUSY, why, str(path))
@@ -599,10 +595,7 @@ class TorchDevice:
 
     def elapsed_s(self, marks: Sequence[tuple[Mark, Mark]]) -> Sequence[float]:
         """Seconds between the two of each pair, by the device's clock, once the device has come that far.
-
-        Raises:
-            RuntimeError: the device cannot tell.
-        """
+        Raises RuntimeError where the device cannot tell."""
         for _, ended in marks:
             ended.synchronize()
         return [began.elapsed_time(ended) / 1e3 for began, ended in marks]

@@ -112,11 +112,8 @@ def frame_details(
 def kernel_details(
     compilation: CompiledProgram, shown: document.Compilation, name: str
 ) -> list[document.KernelDetail]:
-    """The generated kernels of that name, in every graph that has one, most device time first.
-
-    Raises:
-        UsageError: there is none; the message names what comes close.
-    """
+    """The generated kernels of that name, in every graph that has one, most device time first. Raises
+    UsageError where there is none; the message names what comes close."""
     found = [k for k in shown.kernels if name in (k.name, k.symbol, k.handle)]
     if not found:
         near = [k.name for k in shown.kernels if name in k.name][:5]

@@ -19,11 +19,7 @@ from kinetoscope.statistics.distribution import median
 
 def gathered(folder: Path, read: Callable[[str], LoadedRun] = load_warning) -> History:
     """The history of what stands in a folder, each run loaded with ``read``; what cannot be read is left out
-    with a reason.
-
-    Raises:
-        InputError: nothing in it can be read.
-    """
+    with a reason. Raises InputError where nothing in it can be read."""
     runs: list[tuple[str, LoadedRun]] = []
     reported: list[HistoryRow] = []
     unread: list[str] = []

@@ -76,11 +76,8 @@ def graphs(run: LoadedRun) -> list[document.GraphRow]:
 
 
 def listing(run: LoadedRun, by: str, category: str | None) -> document.KernelListing:
-    """Device time of ``category`` (None: of all) summed ``by`` a key of ``analysis.origins.sums.BY``.
-
-    Raises:
-        UsageError: there is no such key or category.
-    """
+    """Device time of ``category`` (None: of all) summed ``by`` a key of ``analysis.origins.sums.BY``. Raises
+    UsageError where there is no such key or category."""
     table = sums.kernels(run, by, category)
     names = [str(name) for name in table[by]]
     shares = sums.kernels(run, "category")

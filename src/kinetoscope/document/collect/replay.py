@@ -35,11 +35,8 @@ def longest(run: LoadedRun) -> StepReplay | None:
 
 
 def what_if_listing(run: LoadedRun, requested: Sequence[what_if.Request]) -> document.WhatIfRow | None:
-    """The step after all changes together, and what each saves alone.
-
-    Raises:
-        InputError: a change concerns nothing that is there.
-    """
+    """The step after all changes together, and what each saves alone. Raises InputError where a change
+    concerns nothing that is there."""
     found = longest(run)
     if found is None:
         return None

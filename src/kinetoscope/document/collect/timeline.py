@@ -335,11 +335,8 @@ WIDTH = 8  # bytes of a number before it is packed
 
 
 def packed(name: str, values: pl.Series, *, deltas: bool = False) -> PackedColumn:
-    """The numbers, none of them negative or null; ``deltas`` for columns that mostly rise.
-
-    Raises:
-        OverflowError: a number is negative.
-    """
+    """The numbers, none of them negative or null; ``deltas`` for columns that mostly rise. Raises
+    OverflowError where a number is negative."""
     stored = array("Q", (_differences(values) if deltas else values).to_list())
     planes = (max(stored, default=0).bit_length() + 7) // 8
     if sys.byteorder == "big":

@@ -44,11 +44,8 @@ def glossary() -> Glossary:
 
 
 def explanation(word: str) -> Explanation:
-    """The page on a rule, a term or a kernel's name.
-
-    Raises:
-        UsageError: the word is not known; the message names similar ones.
-    """
+    """The page on a rule, a term or a kernel's name. Raises UsageError where the word is not known; the
+    message names similar ones."""
     slug = word.strip().lower().replace("_", "-")
     if rule := documentation().get(slug):
         return Explanation(word=slug, summary=rule.summary, sections=rule.sections)

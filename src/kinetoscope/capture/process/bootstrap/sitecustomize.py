@@ -47,11 +47,8 @@ def _names_of(*words: str) -> "dict[str, Any]":
 
 
 def _stand_back() -> None:
-    """Run the environment's own `sitecustomize`, as if this one had not been there.
-
-    Raises:
-        ImportError: there is none, which is what `site` expects to hear.
-    """
+    """Run the environment's own `sitecustomize`, as if this one had not been there. Raises ImportError where
+    there is none, which is what `site` expects to hear."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != HERE]
     spec = files.PathFinder.find_spec("sitecustomize", sys.path)
     if spec is None or spec.loader is None:
