@@ -95,14 +95,13 @@ def of_several_streams(trace: Trace, bounds: Sequence[tuple[int, int]]) -> pl.Da
     Kernels of two streams that run side by side share the device. A trace does not tell how much longer each
     takes then: that more of them would than were recorded so is no saving.
     """
-    table = work(trace)
-    computes = table.filter(table["part"] == "compute")
-    found = computes.select("id", "device", "start_ns", "end_ns")
-    if computes.select("device", "stream").n_unique() <= computes["device"].n_unique():
+    table = work(trace).select("id", "device", "stream", "start_ns", "end_ns", "part")
+    found = table.filter(part="compute").drop("part")
+    if found.select("device", "stream").n_unique() <= found["device"].n_unique():
         return found.clear()
     points = launched(trace).select("id", "point_ns").drop_nulls()
     inside = pl.any_horizontal(pl.col("point_ns").is_between(start, end) for start, end in bounds)
-    return found.join(points.filter(inside), on="id", how="semi")
+    return found.drop("stream").join(points.filter(inside), on="id", how="semi")
 
 
 @remembered
@@ -199,7 +198,7 @@ def delays(trace: Trace) -> pl.DataFrame:
         usual=pl.col("slack_ns") <= USUAL_NS
     )
     kept = pl.when(~pl.col("usual")).then("slack_ns")
-    table = table.with_columns(arriving_ns=_mean("late"), pausing_ns=_mean(~pl.col("late")))
+    table = table.with_columns(arriving_ns=_mean(pl.col("late")), pausing_ns=_mean(~pl.col("late")))
     own = pl.when("late").then("arriving_ns").otherwise("pausing_ns")
     since_launch, since_before = (pl.col("start_ns") - pl.col(name) for name in ("point_ns", "before_ns"))
     arriving = pl.min_horizontal(arrival + pl.col("arriving_ns"), since_launch)
@@ -218,8 +217,7 @@ def delays(trace: Trace) -> pl.DataFrame:
     )
 
 
-def _mean(rows: pl.Expr | str) -> pl.Expr:
+def _mean(rows: pl.Expr) -> pl.Expr:
     """The mean of the usual delays among ``rows``, of each sort of work."""
-    rows = pl.col(rows) if isinstance(rows, str) else rows
     mean = pl.col("slack_ns").filter(pl.col("usual") & rows).mean()
     return mean.over("sort").fill_null(0).round().cast(pl.Int64)

@@ -25,6 +25,7 @@ from kinetoscope.analysis.replay.host import BEFORE, HostSegments, logical_threa
 from kinetoscope.analysis.replay.spans import Spans
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed, whole
+from kinetoscope.trace.threads import PIECE
 
 ROWS = {
     "row": pl.Int64,
@@ -42,9 +43,9 @@ ROWS = {
 }
 
 
-# What the numbers of a graph come from; it lives as long as rules ask, so its lengths are kept narrow.
-LENGTHS = ["latency_ns", "pause_ns", "work_ns", "duration_ns", "lost_ns"]
-REPLAYED = ["rank", "id", "block", "segment", "meets", "point_ns", *LENGTHS]
+# What the numbers of a graph come from; it lives as long as rules ask, so it is kept narrow.
+NARROW = ["block", "segment", "latency_ns", "pause_ns", "work_ns", "duration_ns", "lost_ns"]
+REPLAYED = ["rank", "id", "meets", "point_ns", *NARROW]
 
 
 def inside(within: Spans) -> pl.Expr:
@@ -223,6 +224,13 @@ class ReplayGraph(Struct, frozen=True, dict=True):
         return frozenset(sync.call for sync in syncs if sync.call is not None)
 
     @cached_property
+    def pieces(self) -> list[slice]:
+        """All rows of ``work``, some thousand at a time, and those of a block together."""
+        block = self.work["block"]
+        starts = block.search_sorted(block.gather_every(PIECE), side="left").unique().to_list() or [0]
+        return [slice(start, end) for start, end in zip(starts, [*starts[1:], len(block)], strict=True)]
+
+    @cached_property
     def places(self) -> dict[int, pl.Series]:
         """Rows of ``work`` for each of a rank's ``device_events``, by rank; null where it is not replayed."""
         rows = self.work.select("rank", "id", row=pl.int_range(pl.len(), dtype=pl.UInt32))
@@ -320,7 +328,7 @@ def build(parts: Sequence[RankSpans], collectives: pl.DataFrame | None = None) -
     began = [share.part.spans.bounds[0][0] - share.part.clock_ns for share in owners]
     lanes = [logical_threads(p.trace).with_columns(rank=pl.lit(p.trace.rank, pl.Int32)) for p in parts]
     return ReplayGraph(
-        work.select(REPLAYED).with_columns(work[name].shrink_dtype() for name in LENGTHS).rechunk(),
+        work.select(REPLAYED).with_columns(work[name].shrink_dtype() for name in NARROW).rechunk(),
         pl.concat([share.segments.table for share in shares]),
         pl.concat(lanes),
         tuple(start + share.segment for share in shares for start, _ in share.segments.ends),

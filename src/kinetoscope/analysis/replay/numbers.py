@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import reduce
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property, reduce
 from math import inf
 from weakref import WeakKeyDictionary
 
@@ -139,37 +139,40 @@ def _left(graph: ReplayGraph, rank: int, device: pl.DataFrame) -> pl.DataFrame:
     return _smallest(pl.DataFrame({"row": rows, "left": left.cast(pl.Float64)}).drop_nulls("row"))
 
 
-def _sooner(graph: ReplayGraph, rank: int, steps: dict[int, pl.DataFrame]) -> tuple[pl.Series, pl.Series]:
-    """By row of ``work``, by how much its launch comes sooner after the start of its segment; by how much
-    each segment gets shorter; in ns. As long as the graph, and needed once: no change keeps them."""
-    launches, segments = len(graph.work), len(graph.segments)
+def _gone(graph: ReplayGraph, rank: int, steps: dict[int, pl.DataFrame]) -> tuple[pl.Series, ...]:
+    """How many ns of a rank's threads have gone away before each instant of the graph, in their order; before
+    each segment's start; and before its end. As long as the graph, and needed once: no change keeps them."""
     each = [
         gone_until(steps[thread], instants["at"])
         if owner == rank
         else constant(0.0, len(instants), pl.Float64)
         for (owner, thread), instants in graph.instants.items()
     ]
-    gone = pl.concat([pl.Series([], dtype=pl.Float64), *each], rechunk=True)[graph.order]
-    at_launch, at_start, at_end = (
-        gone.slice(first, length)
-        for first, length in ((0, launches), (launches, segments), (launches + segments, segments))
-    )
-    return at_launch - at_start.gather(graph.work["segment"]), at_end - at_start
+    gone = pl.concat([pl.Series([], dtype=pl.Float64), *each], rechunk=True)
+    of_bounds = gone[graph.order.slice(len(graph.work))]
+    segments = len(graph.segments)
+    return gone, of_bounds.head(segments), of_bounds.tail(segments)
 
 
-class State(Struct, frozen=True, eq=False):
+class State(Struct, frozen=True, eq=False, dict=True):
     """A graph with host time scaled by ``pace``, as recorded or changed.
 
-    ``work`` is one row per device event in the graph's order: ``work_ns``, ``pause_ns`` before it (as narrow
-    as the graph has them, until a change), and when it is ``ready``, counted from the start of its segment
-    (null where no launch holds it up).
+    ``work`` is one row per device event in the graph's order: ``work_ns``, ``pause_ns`` before it, and when
+    it is ``ready``, counted from the start of its segment (null where no launch holds it up). Most who ask
+    for a change want its numbers alone: ``parts`` makes the rows anew, those of one of ``graph.pieces`` after
+    the other, and as narrow as the graph has them.
     """
 
     graph: ReplayGraph
     pace: float
-    work: pl.DataFrame
+    parts: Callable[[], Iterable[dict[str, pl.Series]]]
     numbers: Numbers
     effects: Effects
+
+    @cached_property
+    def work(self) -> pl.DataFrame:
+        parts = pl.concat(map(pl.DataFrame, self.parts()))
+        return parts.with_columns(pl.col("pause_ns", "work_ns").cast(pl.Float64))
 
 
 def recorded(graph: ReplayGraph, pace: float = 1.0, free: frozenset[tuple[int, int]] = frozenset()) -> State:
@@ -191,57 +194,65 @@ def recorded(graph: ReplayGraph, pace: float = 1.0, free: frozenset[tuple[int, i
     )
     lengths = graph.segments.select((pl.col("end_ns") - pl.col("start_ns")) * pace).to_series()
     transfers = [one.transfer_ns for one in graph.program if isinstance(one, CollectiveSync)]
-    numbers = Numbers(*_of_blocks(_as_numbers(work)), lengths.cast(pl.Float64).to_list(), transfers, free)
-    return State(graph, pace, work, numbers, Effects(graph))
+    parts = [work[rows].to_dict() for rows in graph.pieces]
+    numbers = Numbers(*_of_blocks(parts), lengths.cast(pl.Float64).to_list(), transfers, free)
+    return State(graph, pace, lambda: parts, numbers, Effects(graph))
 
 
 def changed(base: State, changes: Mapping[int, ReplayChange]) -> State:
     """The state after these changes, by rank."""
-    work = as_recorded = _as_numbers(base.work)
-    numbers = base.numbers
-    found = [base.effects.of(rank, change) for rank, change in changes.items()]
-    shorter = reduce(shortest, (one.left for one in found), None)
+    graph, numbers, left = base.graph, base.numbers, None
+    found = {rank: base.effects.of(rank, change) for rank, change in changes.items()}
+    shorter = reduce(shortest, (one.left for one in found.values()), None)
     if shorter is not None:
-        left = constant(1.0, len(work), pl.Float64).scatter(shorter["row"], shorter["left"])
-        work = _shortened(work, left)
+        left = constant(1.0, len(graph.work), pl.Float64).scatter(shorter["row"], shorter["left"])
         numbers = replace(numbers, transfer=_transfers(base, left))
-    for rank, one in zip(changes, found, strict=True):
-        if one.host is not None:
-            sooner, shorter = _sooner(base.graph, rank, one.host)
-            work = work.with_columns(work["ready"] - sooner * base.pace)
-            lengths = pl.Series(numbers.host) - shorter * base.pace
-            numbers = replace(numbers, host=lengths.to_list())
-    for rank, change in changes.items():
-        if change.pause_ns < inf:
-            pause = work["pause_ns"]
-            longer = (pause > change.pause_ns) & (work["rank"] == rank) & (work["crowded_ns"] == 0)
-            longest = pl.Series([change.pause_ns], dtype=pause.dtype)
-            work = work.with_columns(pause_ns=longest.zip_with(longer, pause))
-    if work is not as_recorded:
-        block, ends = _of_blocks(work)
-        numbers = replace(numbers, block=block, ends=ends)
+    gone = [_gone(graph, rank, one.host) for rank, one in found.items() if one.host is not None]
+    for _, at_start, at_end in gone:
+        lengths = pl.Series(numbers.host) - (at_end - at_start) * base.pace
+        numbers = replace(numbers, host=lengths.to_list())
+    pauses = {rank: change.pause_ns for rank, change in changes.items() if change.pause_ns < inf}
     free = {(rank, call) for rank, change in changes.items() for call in change.waits}
-    return replace(base, work=work, numbers=replace(numbers, free=numbers.free | free))
+    numbers = replace(numbers, free=numbers.free | free)
+    if left is None and not gone and not pauses:
+        return replace(base, numbers=numbers)
+    fewer = 0.0 if left is None else _share_gone(base, left)
+
+    def parts() -> Iterator[dict[str, pl.Series]]:
+        for rows, work in zip(graph.pieces, base.parts(), strict=True):
+            if left is not None:
+                work = _shortened(work, left[rows], fewer)
+            for before, at_start, _ in gone:
+                sooner = before[graph.order[rows]] - at_start.gather(graph.work["segment"][rows])
+                work = {**work, "ready": work["ready"] - sooner * base.pace}
+            for rank, pause_ns in pauses.items():
+                pause = work["pause_ns"].cast(pl.Float64)
+                longer = (pause > pause_ns) & (work["rank"] == rank) & (work["crowded_ns"] == 0)
+                work = {**work, "pause_ns": pl.Series([pause_ns]).zip_with(longer, pause)}
+            yield work
+
+    block, ends = _of_blocks(parts())
+    return replace(base, parts=parts, numbers=replace(numbers, block=block, ends=ends))
 
 
-def _as_numbers(work: pl.DataFrame) -> pl.DataFrame:
-    return work.with_columns(pl.col("pause_ns", "work_ns").cast(pl.Float64))
+def _share_gone(base: State, left: pl.Series) -> float:
+    """The share of the work that is gone, where several streams were in each other's way."""
+    if not any(part["crowded_ns"].max() for part in base.parts()):
+        return 0.0
+    work_ns = pl.concat([part["work_ns"] for part in base.parts()])
+    before, after = (float(each.sum()) for each in (work_ns, work_ns * left))
+    return 1 - after / before if before else 0.0  # of one rank, where any is
 
 
-def _shortened(work: pl.DataFrame, left: pl.Series) -> pl.DataFrame:
+def _shortened(work: dict[str, pl.Series], left: pl.Series, fewer: float) -> dict[str, pl.Series]:
     """Shorten the work: an event's stream saves the same share of what the event added to it. What is gone
     needs no launch, and no pause before it."""
     kept = left > 0
-    shorter = work["work_ns"] * left
-    before, after = (float(each.sum()) for each in (work["work_ns"], shorter))
-    gone = 1 - after / before if before else 0.0  # of one rank, where any is
-    pause = work["pause_ns"]
-    if work["crowded_ns"].max():
-        pause = pause - work["crowded_ns"] * gone
-    if kept.all():
-        return work.with_columns(shorter, pause)
-    nothing, none = pl.Series([0.0]), pl.Series([None], dtype=pl.Float64)
-    return work.with_columns(shorter, pause.zip_with(kept, nothing), work["ready"].zip_with(kept, none))
+    pause, ready = work["pause_ns"] - work["crowded_ns"] * fewer, work["ready"]
+    if not kept.all():
+        pause = pause.zip_with(kept, pl.Series([0.0]))
+        ready = ready.zip_with(kept, pl.Series([None], dtype=pl.Float64))
+    return {**work, "work_ns": work["work_ns"] * left, "pause_ns": pause, "ready": ready}
 
 
 def _transfers(base: State, left: pl.Series) -> list[float]:
@@ -253,13 +264,16 @@ def _transfers(base: State, left: pl.Series) -> list[float]:
     ]
 
 
-def _of_blocks(work: pl.DataFrame) -> tuple[list[float], list[float]]:
+DONE = pl.col("cost").cum_sum().alias("done")
+ENDS = ((pl.col("end") - pl.col("done")).max() + pl.col("done").last()).fill_null(NEVER).alias("ends")
+
+
+def _of_blocks(parts: Iterable[dict[str, pl.Series]]) -> tuple[list[float], list[float]]:
     """D and M of each block (see ``graph``)."""
-    cost = work["pause_ns"] + work["work_ns"]
-    done = cost.cum_sum()
-    late = work["ready"] + work["work_ns"] - done
-    table = pl.DataFrame({"block": work["block"], "cost": cost, "done": done, "late": late})
-    blocks = table.group_by("block", maintain_order=True).agg(
-        pl.col("cost").sum(), ends=(pl.col("late").max() + pl.col("done").last()).fill_null(NEVER)
-    )
+    each: list[pl.DataFrame] = []
+    for work in parts:
+        cost, end = work["pause_ns"].cast(pl.Float64) + work["work_ns"], work["ready"] + work["work_ns"]
+        table = pl.DataFrame({"block": work["block"], "cost": cost, "end": end}).with_columns(DONE)
+        each.append(table.group_by("block", maintain_order=True).agg(pl.col("cost").sum(), ENDS))
+    blocks = pl.concat(each)
     return blocks["cost"].to_list(), blocks["ends"].to_list()

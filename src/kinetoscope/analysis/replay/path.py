@@ -175,7 +175,8 @@ PAUSES = "device: pauses between kernels"
 OTHER = "before another rank began to be recorded"
 LAUNCHES = "launches on their way to the device"
 
-PARTS = {"text": pl.Categorical, "ns": pl.Float64, "table": pl.String, "id": pl.UInt32}
+TABLE = pl.Enum(["host_events", "device_events"])
+PARTS = {"text": pl.Categorical, "ns": pl.Float64, "table": TABLE, "id": pl.UInt32}
 CAST = typed(PARTS)
 NO_OPS = pl.DataFrame(
     schema={"id": pl.UInt32, "name": pl.Categorical, "start_ns": pl.Int64, "end_ns": pl.Int64}
@@ -223,7 +224,7 @@ def path_parts(
     own = pl.lit(rank, pl.Int32).alias("rank")
     parts.append(pl.DataFrame(before, schema=PARTS, orient="row").with_columns(own))
     pieces_of = pl.concat(parts)
-    is_between = pl.col("text").cast(pl.String) == BETWEEN
+    is_between = pl.col("text") == BETWEEN
     nexts = (
         pieces_of.filter(is_between)
         .drop_nulls("id")
