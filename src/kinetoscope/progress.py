@@ -40,7 +40,7 @@ class Reader:
     def __call__(
         self, inputs: str | Sequence[str], meanwhile: Callable[[], object] | None = None
     ) -> LoadedRun:
-        run = load_shown(inputs, meanwhile, flows=False)
+        run = load_shown(inputs, meanwhile, links=False)
         self.remarks.extend(run.remarks)
         return run
 
@@ -107,13 +107,13 @@ def _on_one_core(inputs: Sequence[str]) -> Generator[None]:
 
 
 def load_shown(
-    inputs: str | Sequence[str], meanwhile: Callable[[], object] | None = None, *, flows: bool = True
+    inputs: str | Sequence[str], meanwhile: Callable[[], object] | None = None, *, links: bool = True
 ) -> LoadedRun:
     """``load`` for a command: what takes long, and what was left out, shows on stderr.
 
     Args:
         meanwhile: done on a thread of its own while other processes decode the first trace.
-        flows: see ``load``.
+        links: see ``load``.
 
     Raises:
         InputError: an input cannot be used.
@@ -130,7 +130,7 @@ def load_shown(
                 Thread(target=meanwhile).start()
             shown(path, done, size)
 
-        run = load(*([inputs] if isinstance(inputs, str) else inputs), progress=progress, flows=flows)
+        run = load(*([inputs] if isinstance(inputs, str) else inputs), progress=progress, links=links)
     _say(run.remarks)
     return run
 

@@ -77,8 +77,8 @@ shared = Shared()
 _load, _read = runs.load, reading._read
 
 
-def load(*inputs: str | Path, progress: runs.Progress | None = None, flows: bool = True) -> LoadedRun:
-    """``load``, with flows whether these are asked for or not."""
+def load(*inputs: str | Path, progress: runs.Progress | None = None, links: bool = True) -> LoadedRun:
+    """``load``, with links whether these are asked for or not."""
     return shared.given("load", inputs, lambda: _load(*inputs, progress=progress))
 
 

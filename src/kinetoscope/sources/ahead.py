@@ -34,7 +34,7 @@ def main(folder: str) -> None:
     signal.signal(signal.SIGTERM, _ended)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # who started us has it blocked
     with suppress(KinetoscopeError, OSError, MemoryError):  # the report will say it
-        load(folder, flows=False)
+        load(folder)
 
 
 if __name__ == "__main__":

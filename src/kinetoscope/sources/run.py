@@ -139,7 +139,7 @@ class LoadedRun(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
         return list(dict.fromkeys((*self.unread, *said)))  # several traces may be of one file
 
 
-def load(*inputs: str | Path, progress: Progress | None = None, flows: bool = True) -> LoadedRun:
+def load(*inputs: str | Path, progress: Progress | None = None, links: bool = True) -> LoadedRun:
     """Read recordings, traces, compile logs or folders of them.
 
     Compile logs are joined to the traces next to them; alone they make a run whose trace is empty.
@@ -149,7 +149,7 @@ def load(*inputs: str | Path, progress: Progress | None = None, flows: bool = Tr
     Args:
         inputs: paths; ``-`` is standard input.
         progress: called now and then with a trace's path, the bytes of it read so far, and its size.
-        flows: whether traces keep their table of flows, which no analysis asks for once a trace is read.
+        links: whether traces keep that by which their events were joined (see ``Trace.unlinked``).
 
     Raises:
         InputError: an input cannot be used; the message says why.
@@ -163,7 +163,7 @@ def load(*inputs: str | Path, progress: Progress | None = None, flows: bool = Tr
             )
     with ExitStack() as spooled:
         given = [spooled.enter_context(standard_input()) if str(one) == "-" else one for one in inputs]
-        return replace(_load(given, progress, flows), inputs=tuple(map(str, inputs)))
+        return replace(_load(given, progress, links), inputs=tuple(map(str, inputs)))
 
 
 def load_warning(*inputs: str | Path) -> LoadedRun:
@@ -174,7 +174,7 @@ def load_warning(*inputs: str | Path) -> LoadedRun:
     return run
 
 
-def _load(inputs: Sequence[str | Path], progress: Progress | None, flows: bool) -> LoadedRun:
+def _load(inputs: Sequence[str | Path], progress: Progress | None, links: bool) -> LoadedRun:
     from kinetoscope.compilation.log.recognise import has_compile_log
 
     def shown(path: Path) -> Callable[[int, int], None] | None:
@@ -183,7 +183,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None, flows: bool) 
     def read(path: Path, rank: int | None = None) -> Trace:
         from kinetoscope.trace.read import read
 
-        return read(path, rank=rank, progress=shown(path), flows=flows)
+        return read(path, rank=rank, progress=shown(path))
 
     def export(path: Path) -> tuple[Trace, ...]:
         try:
@@ -288,7 +288,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None, flows: bool) 
             with_captures(trace, _of_rank(of_captures, trace), numbered.get(trace.rank, ()))
             for trace in ranks
         )
-        return tuple(sorted(known, key=lambda trace: trace.rank))
+        return tuple(sorted(known if links else map(Trace.unlinked, known), key=lambda trace: trace.rank))
 
     return LoadedRun(
         joined(ranks),

@@ -62,9 +62,8 @@ class _Facts(msgspec.Struct, frozen=True):
     files: dict[str, tuple[int, int]] = {}  # of each table, its rows and the bytes of its file
 
 
-def recall(path: Path, part: int | None = None, *, flows: bool = True) -> Trace | None:
-    """The trace of this file (the one of that number, where it holds several), if its tables were kept; its
-    table of flows is empty, where it is not wanted."""
+def recall(path: Path, part: int | None = None) -> Trace | None:
+    """The trace of this file (the one of that number, where it holds several), if its tables were kept."""
     folder = _entry(path, part)
     if folder is None or not folder.is_dir():
         return None
@@ -75,10 +74,7 @@ def recall(path: Path, part: int | None = None, *, flows: bool = True) -> Trace 
     try:
         facts = msgspec.json.decode(plain_file.content(folder / _FACTS), type=_Facts)
         tables = {
-            name: _table(folder, name, declared, facts.files[name])
-            if flows or name != "flows"
-            else schema.empty(declared)
-            for name, declared in schema.HELD.items()
+            name: _table(folder, name, declared, facts.files[name]) for name, declared in schema.HELD.items()
         }
         _check_references(tables)
         os.utime(folder)
@@ -229,10 +225,8 @@ def _table(folder: Path, name: str, declared: Schema, expected: tuple[int, int])
     if not path.is_file() or path.stat().st_size != expected[1]:
         raise ValueError(f"{name} is not what was kept")
     table = pl.read_parquet(path)
-    if len(table) != expected[0]:
+    if len(table) != expected[0] or not table.schema.items() <= schema.empty(declared).schema.items():
         raise ValueError(f"{name} is not what was kept")
-    if not table.schema.items() <= schema.empty(declared).schema.items():
-        raise ValueError(f"{name} is not as declared")
     return schema.conform(table, declared)
 
 

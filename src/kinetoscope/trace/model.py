@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     import polars as pl
@@ -110,6 +111,14 @@ class Trace(Struct, frozen=True, eq=False, weakref=True):
     @property
     def rank(self) -> int:
         return self.source.rank
+
+    def unlinked(self) -> Trace:
+        """Without flows and External ids: by these its events were joined, and no analysis asks for them."""
+        import polars as pl
+
+        none = pl.lit(None, pl.Int64).alias("external_id")
+        host, device = (table.with_columns(none) for table in (self.host_events, self.device_events))
+        return replace(self, host_events=host, device_events=device, flows=self.flows.clear())
 
     def table(self, name: str) -> pl.DataFrame:
         """The table of that name (a key of ``schema.TABLES``) as it is shown."""

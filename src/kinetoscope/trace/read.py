@@ -32,7 +32,6 @@ def read(
     rank: int | None = None,
     progress: Progress | None = None,
     kept: bool = True,
-    flows: bool = True,
 ) -> Trace:
     """Read one Kineto / Chrome JSON trace: plain, gzip or zstd, whole or damaged.
 
@@ -40,7 +39,6 @@ def read(
         rank: the rank it belongs to, where the file does not say or is not to be believed.
         progress: called now and then with the bytes of the file read so far, and its size.
         kept: its tables are, for the next time.
-        flows: whether the trace keeps its table of flows; else that is empty.
 
     Raises:
         NotATraceError: nothing in it is a trace; the message says what it is instead.
@@ -49,13 +47,11 @@ def read(
         TooLargeError: it unpacks past the limit.
     """
     path = Path(path)
-    trace = cache.recall(path, flows=flows)
+    trace = cache.recall(path)
     if trace is None:
         trace = _read(path, progress)
         if kept:
             cache.keep(path, trace)
-        if not flows:
-            trace = replace(trace, flows=trace.flows.clear())
     return trace if rank is None else replace(trace, source=replace(trace.source, rank=rank))
 
 
@@ -107,7 +103,7 @@ def assembled(
     from kinetoscope.trace import schema
 
     tables = assembly.tables()
-    damages = {**damages, **assembly.damages}
+    damages = {**damages, **+assembly.damages}
     lost_share = damages.get(UNREADABLE_BYTES, 0) / max(unpacked, 1)
     source = Source(
         path,

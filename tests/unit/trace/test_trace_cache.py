@@ -69,13 +69,17 @@ def test_the_second_reading_gives_the_same_trace_without_parsing(tmp_path: Path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["cache", "t.json"]
 
 
-def test_flows_are_left_out_where_they_are_not_asked_for_and_kept_nonetheless(tmp_path: Path) -> None:
+def test_what_joined_events_is_left_out_where_it_is_not_asked_for_and_kept_nonetheless(
+    tmp_path: Path,
+) -> None:
     path = write(tmp_path / "t.json", "a")
     flow = {"ph": "s", "id": 5, "cat": "ac2g", "name": "x", "pid": 1, "tid": 1, "ts": 2}
     path.write_text(path.read_text().replace('"traceEvents": [', f'"traceEvents": [{json.dumps(flow)}, '))
-    found = [read(path, flows=asked).flows for asked in (False, False, True)]
-    assert [len(flows) for flows in found] == [0, 0, 1]
-    assert found[0].schema == found[1].schema == found[2].schema
+    found = [read(path).unlinked(), read(path).unlinked(), read(path)]
+    assert [len(trace.flows) for trace in found] == [0, 0, 1]
+    assert [trace.host_events["external_id"].to_list() for trace in found] == [[None], [None], [0]]
+    for name in schema.HELD:
+        assert len({tuple(getattr(trace, name).schema.items()) for trace in found}) == 1
 
 
 def test_damages_are_remembered(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def _tree(host: pl.DataFrame) -> pl.DataFrame:
     end = host["start_ns"] + host["duration_ns"]
     above = nearest(host, kept)
     parent = _climb(above[host["parent"]], end, end, above[host["parent"]])
-    table = host.select("id", "name", "category", "duration_ns", "external_id", "depth").with_columns(
+    table = host.select("id", "name", "category", "duration_ns", "depth").with_columns(
         counted=kept, parent=parent
     )
     table = _place_overhead(table, host)
