@@ -22,34 +22,38 @@ LEFT_OPEN = ["kernel", "listed"]  # what the recorded arguments leave open
 COUNTED = ["kernel_flops", "kernel_gigabytes"]
 TF32 = r"tf32|_s1688|s161616gemm_tf32|_TF32_"  # kernels whose name says that they round fp32 to tf32 first
 
-COSTED = {
-    "rank": pl.Int32,
-    "device": pl.Int32,
-    "id": pl.UInt32,
+CALLS = {"id": pl.UInt32, "time_ns": pl.Int64}
+DISTINCT = {
     "name": pl.Categorical,
     "op_name": pl.Categorical,
     "shapes": pl.Categorical,
     "dtype": pl.Categorical,
     "flops": pl.Int64,
     "bytes": pl.Int64,
-    "time_ns": pl.Int64,
     "peak_flops": pl.Float64,
     "peak_bandwidth": pl.Float64,
 }
 
 
-@remembered
 def costed(trace: Trace) -> pl.DataFrame:
     """The op calls whose cost is known, one row each, in the order of ``device_events``.
 
     An op call may launch several kernels; its cost and the device time of all of them stand with the longest.
 
     Returns:
-        ``rank``, ``device``, ``id`` (row of ``device_events``), ``name`` of that kernel, ``op_name``,
-        ``shapes`` (JSON as recorded), ``dtype`` that bounds it, ``flops``, ``bytes`` (see ``formulas``),
-        ``time_ns`` (of all the call's device work), ``peak_flops`` and ``peak_bandwidth`` (per second; null
-        where the device is not in the table).
+        ``id`` (row of ``device_events``), ``name`` of that kernel, ``op_name``, ``shapes`` (JSON as
+        recorded), ``dtype`` that bounds it, ``flops``, ``bytes`` (see ``formulas``), ``time_ns`` (of all the
+        call's device work), ``peak_flops`` and ``peak_bandwidth`` (per second; null where the device is not
+        in the table).
     """
+    calls, distinct = _calls(trace)
+    return calls.select(*CALLS).hstack(distinct[calls["distinct"]])
+
+
+@remembered
+def _calls(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The calls of ``costed`` (``id``, ``time_ns``), each with the row of what distinguishes it from others.
+    Calls are many and distinct ones few."""
     host = trace.host_events
     work = trace.device_events.select("id", "duration_ns", "op", "launch").drop_nulls("op")
     # An op that was captured into a graph is called anew by each replay, whose one launch does all its work.
@@ -65,39 +69,23 @@ def costed(trace: Trace) -> pl.DataFrame:
     arguments = trace.host_arguments
     calls = calls.hstack(host.select("name", "arguments")[calls["op"]])
     calls = calls.filter(arguments["input_dims"].is_not_null().gather(calls["arguments"]))
-    if calls.is_empty():
-        return pl.DataFrame(schema=COSTED)
-    calls = calls.with_columns(
-        trace.device_events["name"][calls["id"]].alias("kernel"), listed_elements(trace, calls)
-    )
-    # Calls are many and distinct ones few: rows are distinguished by a 64-bit hash.
+    kernels = trace.device_events.select("device", kernel="name")[calls["id"]]
+    calls = calls.with_columns(*kernels, listed_elements(trace, calls))
+    # Rows are distinguished by a 64-bit hash.
     said = arguments.select(*ARGUMENTS, *COUNTED).hash_rows().gather(calls["arguments"])
-    calls = calls.with_columns(hash=calls.select("name", *LEFT_OPEN).with_columns(said=said).hash_rows())
+    key = calls.select("name", "device", *LEFT_OPEN).with_columns(said=said)
+    calls = calls.with_columns(hash=key.hash_rows())
     known = _known_costs(with_arguments(calls.unique("hash", maintain_order=True), arguments))
-    longest = (
-        calls.select("id", "time_ns", "hash")
-        .join(known.select("hash").with_row_index("known"), on="hash")
-        .sort("id")
-    )
-    longest = pl.concat(
-        [
-            longest.select("time_ns"),
-            trace.device_events.select("id", "device", "name")[longest["id"]],
-            known.drop("hash")[longest["known"]],
-        ],
-        how="horizontal",
-    )
-    rounded = matching(longest, "name", TF32) & (longest["dtype"] == "fp32") & longest["matrix"]
+    rounded = matching(known, "name", TF32) & (known["dtype"] == "fp32") & known["matrix"]
     # What goes through the bus to the host is not bound by the device's memory.
-    by_bus = matching(longest, "name", r"^Memcpy (HtoD|DtoH|PtoP)")
-    return (
-        longest.with_columns(
-            rank=pl.lit(trace.rank, pl.Int32), dtype=pl.when(rounded).then(pl.lit("tf32")).otherwise("dtype")
-        )
+    by_bus = matching(known, "name", r"^Memcpy (HtoD|DtoH|PtoP)")
+    distinct = (
+        known.with_columns(dtype=pl.when(rounded).then(pl.lit("tf32")).otherwise("dtype"))
         .join(peaks(trace), on=["device", "dtype"], how="left", maintain_order="left")
         .with_columns(pl.when(~by_bus).then(pl.col("peak_flops", "peak_bandwidth")))
-        .select(typed(COSTED))
     )
+    found = calls.join(distinct.select("hash").with_row_index("distinct"), on="hash")
+    return found.sort("id").select(*typed(CALLS), "distinct"), distinct.select(typed(DISTINCT))
 
 
 def _known_costs(distinct: pl.DataFrame) -> pl.DataFrame:
@@ -116,7 +104,7 @@ def _known_costs(distinct: pl.DataFrame) -> pl.DataFrame:
             found = found._replace(bytes=round(gigabytes * 1e9), flops=flops or found.flops)
         costs.append(found)
     return (
-        distinct.select("hash", op_name="name", shapes="input_dims")
+        distinct.select("hash", "device", name="kernel", op_name="name", shapes="input_dims")
         .with_columns(
             pl.Series("flops", [c and c.flops for c in costs], pl.Int64),
             pl.Series("bytes", [c and c.bytes for c in costs], pl.Int64),
@@ -163,7 +151,7 @@ def roofline(run: LoadedRun) -> pl.DataFrame:
         cache, work that was skipped), so its shares are null. Without a known device the shares are null as
         well.
     """
-    table = pl.concat([pl.DataFrame(schema=COSTED), *map(costed, run.traces)])
+    table = pl.concat([pl.DataFrame(schema=CALLS | DISTINCT), *map(costed, run.traces)])
     by = ["name", "op_name", "shapes", "dtype"]
     compute, memory = pl.col("flops") / pl.col("peak_flops"), pl.col("bytes") / pl.col("peak_bandwidth")
     seconds = pl.col("time_ns") / 1e9
