@@ -69,6 +69,11 @@ def gaps(run: LoadedRun) -> pl.DataFrame:
     return pl.concat([pl.DataFrame(schema=GAPS), *found])
 
 
+def gaps_of(trace: Trace) -> pl.DataFrame:
+    """``gaps`` of one trace by itself, which may be among the ranks of a run."""
+    return _gaps(trace, paired_of(LoadedRun((trace,))).table)
+
+
 @remembered
 def idle(run: LoadedRun) -> pl.DataFrame:
     """Idle time of each device by cause, longest first: the columns of ``IdleRow``, in ns."""

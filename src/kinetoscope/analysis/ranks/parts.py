@@ -23,7 +23,7 @@ from kinetoscope.analysis.events.backward import updates
 from kinetoscope.analysis.events.rows import END, constant, matching
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, BASE, SYNCHRONIZATION
 from kinetoscope.analysis.idle import causes
-from kinetoscope.analysis.idle.gaps import gaps
+from kinetoscope.analysis.idle.gaps import gaps_of
 from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.kernels.work import DEVICE, work
 from kinetoscope.analysis.memo import remembered
@@ -31,7 +31,6 @@ from kinetoscope.analysis.ranks.lateness import CAUSES, OWN_WORK
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
 from kinetoscope.analysis.time.window import periods, window
-from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed
 
@@ -160,7 +159,7 @@ Part = TypeVar("Part", bound=RankPart)
 
 @remembered
 def part(trace: Trace) -> RankPart:
-    within, lost = window(trace), gaps(LoadedRun((trace,)))
+    within, lost = window(trace), gaps_of(trace)
     own = work(trace)
     facts = RankFacts(
         rank=trace.rank,
