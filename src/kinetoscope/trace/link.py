@@ -66,10 +66,8 @@ def _steps(host: pl.DataFrame, is_op: pl.Series, recurring: Collection[str]) -> 
 
 def _named_as_steps(host: pl.DataFrame, recurring: Collection[str]) -> pl.Series:
     names = host["name"].unique()
-    wanted = [of for of in _families(names.cast(pl.String), recurring) if of.any()]
-    if not wanted:
-        return pl.repeat(False, len(host), dtype=pl.Boolean, eager=True)
-    return host["name"].is_in(names.filter(reduce(or_, wanted)).implode())
+    wanted = names.filter(reduce(or_, _families(names.cast(pl.String), recurring)))
+    return host["name"].is_in(wanted.implode())
 
 
 def _families(names: pl.Series, recurring: Collection[str]) -> Iterator[pl.Series]:

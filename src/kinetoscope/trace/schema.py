@@ -192,12 +192,8 @@ HELD: dict[str, Schema] = {
 }
 
 
-def dtypes(schema: Schema) -> dict[str, DType]:
-    return {name: column.dtype for name, column in schema.items()}
-
-
 def empty(schema: Schema) -> pl.DataFrame:
-    return pl.DataFrame(schema=dtypes(schema))
+    return pl.DataFrame(schema={name: column.dtype for name, column in schema.items()})
 
 
 def conform(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:

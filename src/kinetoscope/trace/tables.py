@@ -107,7 +107,7 @@ class Assembly:
             elif each:
                 arguments[name], rows = _distinct(pl.concat(each, how="diagonal_relaxed"))
                 frames[name] = frames[name].with_columns(rows.gather(frames[name]["arguments"]))
-        self._count_damage(UNREADABLE_BYTES, sum(gap.bytes for gap in self._gaps))
+        self.damages[UNREADABLE_BYTES] += sum(gap.bytes for gap in self._gaps)
         self.lost_ns = spanned_ns(self._gaps, frames)
         meaning = CodeTables(
             pl.Series("name", list(self._names), pl.String).cast(schema.NAME),
@@ -147,38 +147,28 @@ class Assembly:
         address = pl.col("^address$").cast(pl.String).cast(pl.UInt64, strict=False)
         return schema.conform(memory.with_columns(address), schema.MEMORY)
 
-    def _count_damage(self, code: str, count: int) -> None:
-        if count:
-            self.damages[code] += count
-
     def _believable(self, frames: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
         low, high, far = _reach([frames[name] for name in _LASTING if name in frames])
         for name in _TIMED:
             if name not in frames:
                 continue
-            frame = frames[name]
-            start = frame["start_ns"]
-            if start.null_count():
-                self._count_damage("missing-time", start.null_count())
-                frame = frame.filter(start.is_not_null())
-                start = frame["start_ns"]
+            frame, start = frames[name], frames[name]["start_ns"]
+            near = start.is_not_null()
             if low is not None and high is not None:
-                believable = start.is_between(max(low - far, -_END), min(high + far, _END))
-                if not believable.all():
-                    self._count_damage("impossible-time", len(frame) - int(believable.sum()))
-                    frame = frame.filter(believable)
+                near = start.is_between(max(low - far, -_END), min(high + far, _END))
+            missing = start.null_count()
+            self.damages["missing-time"] += missing
+            self.damages["impossible-time"] += len(frame) - missing - int(near.sum())
+            if not near.all(ignore_nulls=False):
+                frame = frame.filter(near)
             if "duration_ns" in frame.columns:
-                duration = frame["duration_ns"]
-                self._count_damage("missing-duration", duration.null_count())
-                possible = pl.col("duration_ns").is_between(0, far)
-                impossible = (
-                    len(duration) - duration.null_count() - schema.whole(frame.select(possible.sum()).item())
-                )
-                self._count_damage("impossible-duration", impossible)
-                if duration.null_count() or impossible:
-                    frame = frame.with_columns(
-                        pl.when(possible).then("duration_ns").otherwise(0).alias("duration_ns")
-                    )
+                possible = frame.select(pl.col("duration_ns").is_between(0, far)).to_series()
+                missing = possible.null_count()
+                self.damages["missing-duration"] += missing
+                self.damages["impossible-duration"] += len(frame) - missing - int(possible.sum())
+                if not possible.all(ignore_nulls=False):
+                    lasted = pl.when(possible).then("duration_ns").otherwise(0)
+                    frame = frame.with_columns(duration_ns=lasted)
             frames[name] = frame
         return frames
 
