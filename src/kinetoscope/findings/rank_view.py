@@ -33,14 +33,7 @@ from kinetoscope.trace.model import DeviceProperties, Trace
 from kinetoscope.trace.schema import whole
 
 # Columns of ``work`` that no rule uses.
-UNUSED = [
-    "rank",
-    "lane",
-    "external_id",
-    "graph",
-    "graph_node",
-    "arguments",
-]
+UNUSED = ["rank", "lane", "external_id", "graph", "graph_node", "arguments"]
 # Columns of ``host_events`` that rules ask for of the calls of threads: these are many.
 CALLED = ["id", "event", "category", "name", "lane", "start_ns", "duration_ns"]
 FAILED = "out of memory"

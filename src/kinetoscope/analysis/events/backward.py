@@ -53,7 +53,7 @@ def unused(trace: Trace) -> pl.Series:
     """For each row of ``host_events`` whether it is a forward op whose node no backward pass makes use of."""
     host = trace.host_events
     numbered = host["sequence"].is_not_null()
-    backward = in_backward(trace) | (trace.argument("forward_thread") > 0).fill_null(False)
+    backward = in_backward(trace) | names_forward(trace)
     used = host["sequence"].filter(numbered & backward).unique()
     return numbered & ~backward & ~host["sequence"].is_in(used.implode())
 
@@ -72,6 +72,12 @@ def in_backward(trace: Trace) -> pl.Series:
     return nearest(trace.host_events, matching(trace.host_events, "name", AUTOGRAD_NODE)).is_not_null()
 
 
+def names_forward(trace: Trace) -> pl.Series:
+    """For each row of ``host_events`` whether it names the thread of its forward op, as backward ops do."""
+    named = trace.host_arguments["forward_thread"] > 0
+    return named.gather(trace.host_events["arguments"]).fill_null(False)
+
+
 @remembered
 def recomputed(trace: Trace) -> pl.DataFrame:
     """The intervals of backward passes in which checkpointing runs a part of the forward pass again:
@@ -84,7 +90,7 @@ def recomputed(trace: Trace) -> pl.DataFrame:
     """
     host = trace.host_events
     node = matching(host, "name", f"{AUTOGRAD_NODE}|Backward\\d*$")
-    forward = (host["sequence"].is_not_null() & (trace.argument("forward_thread").fill_null(0) == 0)) & ~node
+    forward = host["sequence"].is_not_null() & ~names_forward(trace) & ~node
     if not matching(host, "name", CHECKPOINT).any() or not forward.any():
         return host.select("lane", "start_ns", "duration_ns").clear()
     inner = host.filter(forward & node.gather(host["parent"]).fill_null(False))

@@ -38,16 +38,16 @@ def computing(trace: Trace) -> pl.DataFrame:
     """
     host = trace.host_events
     is_op = matching(host, "category", "(?i)^(cpu_op|operator)$")
-    times = host.select("id", "lane", "start_ns", "duration_ns", "self_ns")
-    launching = times[nearest(host, is_op).fill_null(host["id"])[launches(trace)["launch"]].unique().sort()]
+    launching = nearest(host, is_op).fill_null(host["id"])[launches(trace)["launch"]].unique().sort()
     if launching.is_empty():
         return host.clear().select("lane", "start_ns", end_ns="duration_ns", host_event="id")
-    calls = times.filter(matching(host, "category", CALL))
-    touches = pl.concat([calls, launching]).select("lane", touched="start_ns").sort("touched")
+    at = host.select("lane", touched="start_ns")
+    touches = pl.concat([at.filter(matching(host, "category", CALL)), at[launching]]).sort("touched")
     named = is_op & matching(host, "name", OP) & ~matching(host, "name", COMPUTES_NOTHING)
-    longer = pl.col("self_ns") > launching["duration_ns"].median()
+    longer = host["self_ns"] > host["duration_ns"].gather(launching).median()
     ops = (
-        times.filter(named & host["lane"].is_in(launching_lanes(trace).implode()), longer)
+        host.select("id", "lane", "start_ns", "duration_ns")
+        .filter(named & longer & host["lane"].is_in(launching_lanes(trace).implode()))
         .select("lane", "start_ns", END, host_event="id")
         .sort("start_ns")
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.compiled.regions import graph_of_work
+from kinetoscope.analysis.events.backward import names_forward
 from kinetoscope.analysis.events.enclosing import caller, nearest, running
 from kinetoscope.analysis.events.rows import constant, matching
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, MODULE, NOT_AN_ANNOTATION, TORCH_FRAME
@@ -47,7 +48,7 @@ def origins(trace: Trace, called_by: pl.Series) -> pl.DataFrame:
     is_module &= matching(host, "name", f"^{MODULE}")
     is_annotation = matching(host, "category", "^user_annotation$")
     is_annotation &= ~matching(host, "name", NOT_AN_ANNOTATION)
-    is_backward = trace.argument("forward_thread").fill_null(0) > 0
+    is_backward = names_forward(trace)
     forward_op = _forward_op(host, is_backward, called_by)
     in_backward = nearest(host, is_backward | matching(host, "name", AUTOGRAD_NODE))[called_by]
     annotation = nearest(host, is_annotation)[called_by]
@@ -58,9 +59,12 @@ def origins(trace: Trace, called_by: pl.Series) -> pl.DataFrame:
         annotation=pl.coalesce(annotation, _open_elsewhere(host, is_annotation, unannotated)),
     )
     module_name = host["name"][table["module"]].cast(pl.String).str.strip_prefix(MODULE)
-    return table.with_columns(
+    table = table.with_columns(
         annotation_name=host["name"][table["annotation"]], module_name=module_name.cast(pl.Categorical)
     )
+    # It is remembered, and one value for all rows takes no memory.
+    unknown = [column for column in table if column.null_count() == len(table)]
+    return table.with_columns(pl.lit(None, column.dtype).alias(column.name) for column in unknown)
 
 
 def _forward_op(host: pl.DataFrame, is_backward: pl.Series, launch: pl.Series) -> pl.Series:

@@ -48,12 +48,13 @@ def find(view: RankView) -> Findings:
 
 def reading(view: RankView) -> pl.DataFrame:
     """When lists become tensors: ``lane``, ``start_ns``, ``duration_ns``, and the next op (``id``)."""
-    ops = view.called.select("id", "lane", "start_ns", "end_ns", pl.col("name").cast(pl.String))
-    ops = ops.with_columns(
-        pl.col(column).shift(1).over("lane").name.prefix("last_") for column in ("name", "end_ns")
+    ops = view.called
+    fresh = matching(ops, "name", "^aten::lift_fresh$").arg_true()
+    fresh = fresh.filter(fresh >= 2)
+    empty, to, lifted = (ops[fresh - back] for back in (2, 1, 0))
+    made = to.select("id", "lane", start_ns=empty["end_ns"], duration_ns=to["start_ns"] - empty["end_ns"])
+    return made.filter(
+        (empty["name"] == "aten::empty") & (to["name"] == "aten::to"),
+        (empty["lane"] == to["lane"]) & (to["lane"] == lifted["lane"]),
+        pl.col("duration_ns") > 0,
     )
-    fresh = pl.col("name").shift(-1).over("lane") == "aten::lift_fresh"
-    made = ops.filter((pl.col("last_name") == "aten::empty") & (pl.col("name") == "aten::to") & fresh)
-    return made.select(
-        "id", "lane", duration_ns=pl.col("start_ns") - pl.col("last_end_ns"), start_ns="last_end_ns"
-    ).filter(pl.col("duration_ns") > 0)
