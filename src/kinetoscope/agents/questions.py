@@ -179,13 +179,7 @@ def one_line(*texts: str | None) -> str:
 
 def evidence(report: Report, run: LoadedRun, program: Sequence[SourceFile], name: str) -> FullAnswer:
     """One finding in full: what was seen and when, its kernels, the code that it names, its place in time.
-
-    Args:
-        program: the program's files as they were recorded.
-
-    Raises:
-        UsageError: no finding has that id.
-    """
+    ``program``: the program's files as they were recorded. Raises UsageError where no finding has that id."""
     row = one_finding(report, name)
     rows: list[Row] = [{"about": "finding", "id": name, **_of(row, WHOLE)}]
     rows += [{"about": "code", **code} for code in _code(row, program)]

@@ -35,14 +35,8 @@ class RefusedError(Exception):
 
 
 def executed(tables: Mapping[str, pl.LazyFrame], sql: str) -> pl.DataFrame:
-    """The rows that a statement takes from tables.
-
-    Args:
-        tables: those that the statement does not name are not handed over.
-
-    Raises:
-        RefusedError: it cannot be run, or takes too much.
-    """
+    """The rows that a statement takes from tables. ``tables``: those that the statement does not name are not
+    handed over. Raises RefusedError where it cannot be run, or takes too much."""
     with tempfile.TemporaryDirectory(prefix="kinetoscope-query-") as folder:
         home, size = Path(folder), 0
         for name, frame in tables.items():

@@ -99,12 +99,9 @@ def is_structural(change: Change) -> bool:
 
 
 def ranked(found: Sequence[Change], *, time_known: bool = True) -> list[Change]:
-    """Largest first; but the first one has the sign of the step's difference.
-
-    Args:
-        time_known: whether the step's time is known to differ. If not, what is known stands first: the
-            changes that a count or a log explains, then those of what ran, and last those of times alone.
-    """
+    """Largest first; but the first one has the sign of the step's difference. ``time_known``: whether the
+    step's time is known to differ. If not, what is known stands first: the changes that a count or a log
+    explains, then those of what ran, and last those of times alone."""
     if not time_known:
         return sorted(
             found, key=lambda change: (not change.parts, change.what in OF_TIMES, -abs(change.delta_us))

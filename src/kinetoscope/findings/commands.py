@@ -43,11 +43,8 @@ def bench(view: RankView, kernel: str) -> Proof | None:
 
 def program(manifest: Manifest) -> tuple[str, ...] | None:
     """The script and its arguments (or ``-m``, the module and its arguments), without the interpreter and its
-    flags.
-
-    Returns:
-        None where something else than Python was started (a launcher), whose processes `tune` cannot be.
-    """
+    flags. None where something else than Python was started (a launcher), whose processes `tune` cannot
+    be."""
     words = list(manifest.command)
     if words and PurePath(words[0]).name.startswith("python"):
         del words[0]

@@ -48,14 +48,8 @@ class NvmlReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def load(library: ctypes.CDLL | None = None) -> ctypes.CDLL:
-    """The driver's library, ready to be called.
-
-    Args:
-        library: the loaded ``libnvidia-ml`` (tests give their own).
-
-    Raises:
-        NvmlError: it is not on this machine, or does not start.
-    """
+    """The driver's library, ready to be called. ``library``: the loaded ``libnvidia-ml`` (tests give their
+    own). Raises NvmlError where it is not on this machine, or does not start."""
     if library is None:
         try:
             library = ctypes.CDLL("libnvidia-ml.so.1")

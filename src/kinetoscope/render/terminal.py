@@ -54,11 +54,8 @@ class SafeConsole(Console):
 
 def standard_output(*, widest: int | None = WIDEST) -> Console:
     """stdout: coloured on a terminal unless NO_COLOR is set, plain where it goes to a file or pipe.
-
-    Args:
-        widest: columns to use at most; None uses all that the terminal has. What goes elsewhere has as many
-            as COLUMNS says, or else fewer: ``WIDTH``, or ``LISTING_WIDTH`` with None.
-    """
+    ``widest``: columns to use at most; None uses all that the terminal has. What goes elsewhere has as many
+    as COLUMNS says, or else fewer: ``WIDTH``, or ``LISTING_WIDTH`` with None."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that cannot show a name gets a question mark, not a traceback.
         sys.stdout.reconfigure(errors="replace")

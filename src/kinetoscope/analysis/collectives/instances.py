@@ -51,11 +51,8 @@ def of_run(run: LoadedRun) -> pl.DataFrame:
 
 
 def by_rank(table: pl.DataFrame, hosts: Mapping[int, str], devices: Mapping[int, str]) -> pl.DataFrame:
-    """One row per rank and collective, of ``COLUMNS``, by instance and rank.
-
-    Args:
-        table: see ``waiting.waited``. hosts, devices: by rank, where it ran and on what; empty: not known.
-    """
+    """One row per rank and collective of ``waiting.waited``, of ``COLUMNS``, by instance and rank; ``hosts``
+    and ``devices`` say where each rank ran and on what (empty: not known)."""
     table = _numbered(table)
     each = instances(table, hosts, devices).select(
         "instance", "sort", "hosts", "bus_gbps", "usual_bus_gbps", "share_of_link"

@@ -128,12 +128,9 @@ def launch_statistics(run: LoadedRun) -> pl.DataFrame:
 
 
 def queue_depth(trace: Trace, points: int = 200) -> pl.DataFrame:
-    """The depth of each device's queue over the window, in ``points`` equal intervals.
-
-    Returns:
-        ``device``, ``start_ns`` (of the interval), ``launches`` made in it, ``depth_mean`` and ``depth_max``
-        at them; intervals without a launch are left out.
-    """
+    """The depth of each device's queue over the window, in ``points`` equal intervals: ``device``,
+    ``start_ns`` (of the interval), ``launches`` made in it, ``depth_mean`` and ``depth_max`` at them;
+    intervals without a launch are left out."""
     within = window(trace)
     width = max(within.length_ns // points, 1)
     inside = launches(trace).filter(pl.col("start_ns").is_between(within.start_ns, within.end_ns, "left"))

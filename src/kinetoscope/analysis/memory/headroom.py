@@ -12,12 +12,9 @@ from kinetoscope.trace.schema import whole
 
 
 def peak_without(history: DeviceHistory, absent: pl.DataFrame) -> int:
-    """The most bytes allocated at once in the span in which the peak was looked for.
-
-    Args:
-        absent: ``bytes`` that are not there from the place ``start`` (null: from the beginning) to the place
-            ``end`` (null: to the end). What is absent twice counts twice.
-    """
+    """The most bytes allocated at once in the span in which the peak was looked for. ``absent``: ``bytes``
+    that are not there from the place ``start`` (null: from the beginning) to the place ``end`` (null: to the
+    end). What is absent twice counts twice."""
     first, last = history.span
     gone = changes(absent).select("place", gone=pl.col("change").cum_sum())
     table = history.curve.table.sort("place").join_asof(gone, on="place")

@@ -170,11 +170,8 @@ def _highest(found: Curve, held: Held | None) -> tuple[int, Moment, tuple[int, i
 
 
 def split(history: DeviceHistory) -> pl.DataFrame:
-    """The parts of the reserved memory at the peak: they sum to it, byte by byte.
-
-    Returns:
-        ``part`` (``ROLES`` and ``REST``, in that order), ``bytes``, ``allocations``.
-    """
+    """The parts of the reserved memory at the peak: they sum to it, byte by byte. Columns: ``part``
+    (``ROLES`` and ``REST``, in that order), ``bytes``, ``allocations``."""
     here = history.at_peak
     roles = here.group_by("role").agg(pl.col("bytes").sum(), allocations=pl.len().cast(pl.Int64))
     rounding = whole(block_sizes(history, here).sum()) - history.requested

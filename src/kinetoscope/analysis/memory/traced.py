@@ -65,12 +65,9 @@ def memory_timeline(trace: Trace) -> pl.DataFrame:
 
 
 def memory_over_time(trace: Trace, points: int = 200) -> pl.DataFrame:
-    """The most bytes of each device, in ``points`` equal intervals from first to last allocation.
-
-    Returns:
-        ``device``, ``start_ns`` (of the interval), ``allocated`` and ``reserved`` (bytes); intervals in which
-        nothing changed are left out: the values of the last one before still hold.
-    """
+    """The most bytes of each device, in ``points`` equal intervals from first to last allocation: ``device``,
+    ``start_ns`` (of the interval), ``allocated`` and ``reserved`` (bytes); intervals in which nothing changed
+    are left out: the values of the last one before still hold."""
     table = memory_timeline(trace)
     if table.is_empty():
         return table.select("device", "start_ns", "allocated", "reserved")
@@ -249,12 +246,9 @@ SCHEMA = {"graph": pl.String, "graph_line": pl.Int32, "buffer": pl.String}
 
 
 def buffers(run: LoadedRun) -> pl.DataFrame:
-    """Buffers that lines of generated modules allocate, by the name of the module's file.
-
-    Returns:
-        ``graph``, ``graph_line``, ``buffer``: ``0/0 forward: buf3``, or with the library's function that
-        returns it. Modules that no compile log lists have no rows.
-    """
+    """Buffers that lines of generated modules allocate, by the name of the module's file: ``graph``,
+    ``graph_line``, ``buffer``: ``0/0 forward: buf3``, or with the library's function that returns it. Modules
+    that no compile log lists have no rows."""
     rows: list[tuple[str, int, str]] = []
     if run.compilation is not None:
         for graph in run.compilation.graphs:

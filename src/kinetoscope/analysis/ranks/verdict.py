@@ -188,10 +188,7 @@ def slow_links(table: pl.DataFrame, hosts: Mapping[int, str]) -> Iterator[Suspec
 def lost_by_step(each: Mapping[str, Mapping[int, float]], ranks: Collection[int]) -> list[float]:
     """Time that ranks lost in each step, at the mean, beyond any other rank, ns; below zero where another one
     lost more, as it is half of the time or more among equal ranks. Empty where no steps were recorded.
-
-    Args:
-        each: by step and rank the time lost.
-    """
+    ``each``: by step and rank the time lost."""
     found: list[float] = []
     for step, own in each.items():
         if step and (known := [own[rank] for rank in ranks if rank in own]):

@@ -101,14 +101,8 @@ class ReplayError(KinetoscopeError):
 
 
 def find(path: Path, graph: str = "") -> list[ModuleSource]:
-    """The generated modules of a recording, a folder, or a single ``.py`` (also ``.py.gz``) file.
-
-    Args:
-        graph: only those whose hash or AOT id begins with this.
-
-    Raises:
-        InputError: there is no module at all.
-    """
+    """The generated modules of a recording, a folder, or a single ``.py`` (also ``.py.gz``) file. ``graph``:
+    only those whose hash or AOT id begins with this. Raises InputError where there is no module at all."""
     modules = [module for file in trust.code(path) if (module := read(file)) is not None]
     if not modules:
         copied = is_recording(path) and not (path / trust.GENERATED).is_dir()

@@ -41,14 +41,8 @@ class ModuleResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 def load(module: ModuleSource, exchange: Mapping[str, Configuration] | None = None) -> Callable[[], object]:
-    """One run of the module on made-up inputs, compiled as Inductor would.
-
-    Args:
-        exchange: kernels that get another configuration.
-
-    Raises:
-        ReplayError: it does not load or run here.
-    """
+    """One run of the module on made-up inputs, compiled as Inductor would. ``exchange``: kernels that get
+    another configuration. Raises ReplayError where it does not load or run here."""
     try:
         scope: Scope = vars(replica.load_source(module.source))
         for name, configuration in (exchange or {}).items():

@@ -62,14 +62,9 @@ def import_torch() -> Any:
 
 
 def bench_for(device: str, timer: str | None = None) -> Bench:
-    """The bench for kernels that run on ``device`` (``cuda`` or ``cpu``).
-
-    Args:
-        timer: one of `TIMERS`; by default activity records on a GPU and the host's clock on a CPU.
-
-    Raises:
-        UsageError: the kernels need a device that is not here, or the timer does not fit it.
-    """
+    """The bench for kernels that run on ``device`` (``cuda`` or ``cpu``). ``timer``: one of `TIMERS`; by
+    default activity records on a GPU and the host's clock on a CPU. Raises UsageError where the kernels need
+    a device that is not here, or the timer does not fit it."""
     torch = import_torch()
     if device == "cpu":
         if timer not in (None, "host"):

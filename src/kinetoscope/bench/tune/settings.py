@@ -69,11 +69,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return given
 
     def lines(self, module: str | None = None) -> tuple[str, ...]:
-        """The lines to write into the program to have this setting.
-
-        Args:
-            module: the class of the module to compile, where the program does not compile anything itself.
-        """
+        """The lines to write into the program to have this setting. ``module``: the class of the module to
+        compile, where the program does not compile anything itself."""
         written: list[str] = []
         if self.matmul_precision is not None:
             written.append(f'torch.set_float32_matmul_precision("{self.matmul_precision}")')
@@ -109,11 +106,8 @@ def written(given: Mapping[str, object]) -> Setting:
 
 
 def is_program(setting: Setting, own: Sequence[Setting]) -> bool:
-    """Whether the program as it is written runs under this setting (its precision and batch apart).
-
-    Args:
-        own: what its calls of torch.compile say, each different one once; none where it has none.
-    """
+    """Whether the program as it is written runs under this setting (its precision and batch apart). ``own``:
+    what its calls of torch.compile say, each different one once; none where it has none."""
     if setting.as_written or len(own) > 1:
         return setting.as_written
     backend = None if setting.backend == "inductor" else setting.backend

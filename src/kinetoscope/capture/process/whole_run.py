@@ -110,11 +110,8 @@ class Places:
         self.lines: dict[tuple[str, str, int, int], tuple[int, str]] = {}
 
     def path(self, codes: list[tuple[CodeType, int]]) -> list[Key]:
-        """The path of a stack, the outermost first.
-
-        Args:
-            codes: of each frame the code and where in it the frame is, the innermost first.
-        """
+        """The path of a stack, the outermost first. ``codes``: of each frame the code and where in it the
+        frame is, the innermost first."""
         keys: list[Key] = []
         does = ""
         imports = 0
