@@ -26,12 +26,21 @@ OP = re.compile(r"= torch\.ops\.((?:\w+)\.(?:\w+))")
 ANY_CALL = re.compile(r"^\s+\w+(?:: \"[^\"]*\")? = (?!fx_pytree)(?:[\w.]+\(|.+ [-+*/@%&|<>=]+ )", re.M)
 INPUT = re.compile(r'\b(?P<name>\w+): "(?P<type>[^"]*)"')
 SAVED = re.compile(r"^\s+(\w+),\s+# SavedForBackwards", re.M)
-TENSOR = re.compile(r"^(?P<dtype>\w+)\[(?P<shape>[^\]]*)\](?:\[[^\]]*\])?(?P<device>\w*(?::\d+)?)")
+TENSOR = re.compile(
+    r"^(?P<dtype>\w+)\[(?P<shape>[^\]]*)\](?:\[(?P<strides>[^\]]*)\])?(?P<device>\w*(?::\d+)?)"
+)
 PRODUCT = re.compile(
     r"^\s+(?P<name>\w+)(?:: \"(?P<type>[^\"]*)\")? = "
     r"torch\.ops\.aten\.(?P<op>mm|bmm|addmm|baddbmm)\.default\((?P<arguments>[^)]*)",
     re.M,
 )
+# calls of fused attention and of its backward pass, by which of their arguments is the mask
+MASKED_AT = {
+    "torch.ops.aten._scaled_dot_product_cudnn_attention.default": 3,
+    "torch.ops.aten._scaled_dot_product_efficient_attention.default": 3,
+    "torch.ops.aten._scaled_dot_product_cudnn_attention_backward.default": 8,
+    "torch.ops.aten._scaled_dot_product_efficient_attention_backward.default": 4,
+}
 BITS = re.compile(r"\d+")
 ITEM_BYTES = {"b8": 1, "c64": 8, "c128": 16}
 DONATED = re.compile(r"\bbw_donated_idxs=\[([\d,\s]*)\]")
@@ -98,6 +107,28 @@ def matrix_products(text: str) -> dict[str, int | None]:
         out, inner = _extents(match["type"]), _extents(types.get(left))
         found[match["name"]] = 2 * prod(out) * inner[-1] if out and inner else None
     return found
+
+
+def masked_pairs(text: str) -> Iterator[tuple[str, int]]:
+    """Each call of fused attention in order: its op, and of how many pairs its mask says whether they are let
+    through; 0 without a mask, with one of keys alone, and with one for each head, which is a bias."""
+    types = _types(text)
+    for node in nodes(text):
+        if (place := MASKED_AT.get(node.target)) is not None:
+            passed = [part.strip(" ()") for part in node.arguments.split(",")]
+            yield node.target, _pairs(types.get(passed[place]) if place < len(passed) else None)
+
+
+def _pairs(type_: str | None) -> int:
+    """How many numbers a mask has that differ in query or key; an expanded dimension has a stride of 0."""
+    match = TENSOR.match(type_ or "")
+    strides = (match["strides"] or "").split(",") if match else []
+    extents = [
+        1 if stride.strip() == "0" else extent
+        for extent, stride in zip(_extents(type_), strides, strict=False)
+    ]
+    of_heads = len(extents) > 2 and extents[-3] > 1
+    return prod(extents) if len(extents) >= 2 and min(extents[-2:]) > 1 and not of_heads else 0
 
 
 def _extents(type_: str | None) -> tuple[int, ...]:

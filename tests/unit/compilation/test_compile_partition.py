@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kinetoscope.compilation import fx
 
 FORWARD = """\
@@ -69,3 +71,33 @@ def test_donated_buffers_are_counted_among_the_backwards_inputs() -> None:
     for listed, donated in (("[1]", True), ("[0,\n   2]", False), ("[]", False), ("None", None)):
         marked = fx.with_donated(saved, BACKWARD, f"Meta(a=1,\n  bw_donated_idxs={listed},\n  b=2)")
         assert [t.donated for t in marked] == [donated]
+
+
+def attention(*mask: str, op: str = "cudnn_attention") -> str:
+    """A graph with a call of attention whose mask, of such a type, is its input."""
+    inputs = "".join(f', primals_4: "{one}"' for one in mask)
+    last = "primals_4" if mask else "None"
+    return (
+        f'def forward(self, q: "bf16[4, 12, 4096, 64]"{inputs}):\n'
+        f"     _scaled = torch.ops.aten._scaled_dot_product_{op}.default(q, q, q, {last}, True)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("mask", "pairs"),
+    [
+        ("bf16[4, 1, 4096, 2048][8388608, 8388608, 2048, 1]cuda:0", 4 * 4096 * 2048),
+        ("bf16[4, 12, 4096, 2048][0, 0, 2048, 1]cuda:0", 4096 * 2048),  # one for all
+        ("bf16[4, 1, 4096, 2048][2048, 2048, 0, 1]cuda:0", 0),  # of keys alone, expanded
+        ("bf16[4, 1, 1, 2048][2048, 2048, 2048, 1]cuda:0", 0),
+        ("bf16[1, 12, 4096, 2048][1, 8388608, 2048, 1]cuda:0", 0),  # a bias of each head
+        ("bf16[4, 1, s0, s0][s0**2, s0**2, s0, 1]cuda:0", 0),  # nobody knows
+    ],
+)
+def test_masks_of_attention_that_say_which_pairs_are_let_through(mask: str, pairs: int) -> None:
+    assert [found for _, found in fx.masked_pairs(attention(mask))] == [pairs]
+
+
+def test_attention_without_a_mask() -> None:
+    assert [found for _, found in fx.masked_pairs(attention())] == [0]
+    assert not list(fx.masked_pairs(attention(op="flash_attention")))

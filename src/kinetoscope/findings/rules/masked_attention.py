@@ -1,7 +1,8 @@
 """Attention computes all pairs of positions, and a mask leaves some out.
 
 What it finds
-    Calls of ``scaled_dot_product_attention`` with a boolean mask of all pairs, of long sequences or of many.
+    Calls of ``scaled_dot_product_attention`` with a mask of all pairs, of long sequences or of many: in eager
+    code a boolean one, in compiled graphs any.
 
 Why it is slow
     The kernels compute the scores of all pairs before the mask leaves out what is not wanted: what lies
@@ -10,10 +11,12 @@ Why it is slow
 
 How it decides
     By ``aten::where`` inside of the call, which makes numbers of the mask and writes four million of them
-    (2048 by 2048) or more; a mask of keys alone has fewer. Which pairs it leaves out is in no trace. If no
-    more than a quarter of them are let through, in blocks, then half of the time of attention, forward and
-    backward, and the writing of the mask are saved: FlexAttention computes the blocks with such pairs
-    alone, and is taken to be half as fast on them.
+    (2048 by 2048) or more; a mask of keys alone has fewer. In compiled graphs by the mask's shape in the
+    compile log, which has as many; one for each head is a bias, and left out. Which pairs it leaves out is in
+    no trace. If it is only causal, kernels that know so compute half of the pairs, in half of the time. If no
+    more than a quarter of them are let through, in blocks, FlexAttention computes the blocks with such pairs
+    alone, and is taken to be half as fast on them. Either way half of the time of attention, forward and
+    backward, and the writing of the mask are saved.
 
 What to do
     FlexAttention with a block mask that is made once; compiled, or it computes all pairs. A mask that is only
@@ -25,8 +28,15 @@ Source
     PyTorch blog, "FlexAttention: The Flexibility of PyTorch with the Performance of FlashAttention".
 """
 
+from collections import Counter
+from collections.abc import Iterator
+
+from kinetoscope.analysis.compiled.join import launched
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE
 from kinetoscope.analysis.kernels.occupancy import blocks
+from kinetoscope.compilation.fx import masked_pairs
+from kinetoscope.compilation.generated.graphs import op_name
+from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.findings.rule import *
 
 CALL = r"^aten::scaled_dot_product_attention$"
@@ -34,28 +44,20 @@ MASK = r"^aten::where$"
 OF_A_BLOCK = 512  # elements that a block of torch's elementwise kernels writes: 128 threads, four each
 PAIRS = 2048 * 2048
 LEFT = 0.5  # of attention's time
-SOME = "no more than a quarter of the pairs are let through, in blocks"
+KEY = {"hash": pl.String, "op": pl.String, "nth": pl.Int64}  # of a call in a compiled graph
+SOME = "the mask is only causal, or lets no more than a quarter of the pairs through, in blocks"
 
 
 def find(view: RankView) -> Findings:
-    host = view.trace.host_events
-    call = view.around(CALL)
-    work = view.work.filter(view.work["kind"] == "kernel").drop_nulls("launch")
-    work = work.with_columns(call=call[work["launch"]], mask=matching(work, "op_name", MASK))
-    masks = blocks(work.filter("mask", pl.col("call").is_not_null()))
-    masked = masks.filter(pl.col("blocks") * OF_A_BLOCK >= PAIRS)["call"].unique()
-    if masked.is_empty():
+    (eager, work), (compiled, of_graphs) = _eager(view), _compiled(view)
+    calls, attention = pl.concat([eager, compiled]), pl.concat([work, of_graphs])
+    if calls.is_empty():
         return
-    forward = call.is_in(masked.implode()).fill_null(False)
-    node = view.around(AUTOGRAD_NODE).gather(work["launch"])
-    sequences = host["sequence"].filter(forward).drop_nulls().unique()
-    back = host["sequence"].gather(node).is_in(sequences.implode()).fill_null(False)
-    attention = work.filter(forward.gather(work["launch"]) | back)
     saved = pl.col("duration_ns") * pl.when("mask").then(1.0).otherwise(1 - LEFT)
     saving = savings.device(view, attention, "half of attention's time, and the writing of the mask", saved)
     if saving.share < MEDIUM:
         return
-    times = numbers.count(round(view.per_step(len(masked))), "time")
+    times = numbers.count(round(view.per_step(len(calls))), "time")
     yield Finding(
         title=f"Attention computes all pairs of positions {times} per {view.unit}, with a mask",
         affected_us=view.us_of(attention),
@@ -67,5 +69,43 @@ def find(view: RankView) -> Findings:
         snippet="near = lambda batch, head, query, key: (query - key).abs() <= window\n"
         "block_mask = create_block_mask(near, None, None, length, length)  # once\n"
         "y = torch.compile(flex_attention)(q, k, v, block_mask=block_mask)",
-        source=evidence.source(view, masked.sort()),
+        source=evidence.source(view, calls.sort()),
     )
+
+
+def _eager(view: RankView) -> tuple[pl.Series, pl.DataFrame]:
+    """The calls with such a mask (rows of ``host_events``), and the work of all of them and of their backward
+    passes; ``mask``: what writes the mask."""
+    host = view.trace.host_events
+    call = view.around(CALL)
+    work = view.work.filter(view.work["kind"] == "kernel").drop_nulls("launch")
+    work = work.with_columns(call=call[work["launch"]], mask=matching(work, "op_name", MASK))
+    masks = blocks(work.filter("mask", pl.col("call").is_not_null()))
+    masked = masks.filter(pl.col("blocks") * OF_A_BLOCK >= PAIRS)["call"].unique()
+    forward = call.is_in(masked.implode()).fill_null(False)
+    node = view.around(AUTOGRAD_NODE).gather(work["launch"])
+    sequences = host["sequence"].filter(forward).drop_nulls().unique()
+    back = host["sequence"].gather(node).is_in(sequences.implode()).fill_null(False)
+    return masked, work.filter(forward.gather(work["launch"]) | back).drop("call")
+
+
+def _compiled(view: RankView) -> tuple[pl.Series, pl.DataFrame]:
+    """The same of compiled graphs, by the compile log; what writes their masks is not looked for."""
+    log = view.run.compilation
+    masked = pl.DataFrame(list(_masked(log)) if log else [], KEY, orient="row")
+    of_graphs = launched(view.trace).select(*KEY, "child", id=view.trace.device_events["id"])
+    found = of_graphs.join(masked, on=list(KEY), how="semi")
+    forward = found.filter(~pl.col("op").str.ends_with("_backward"))
+    work = view.work.filter(pl.col("kind") == "kernel", pl.col("id").is_in(found["id"].implode()))
+    return forward["child"].unique(), work.with_columns(mask=pl.lit(False))
+
+
+def _masked(log: CompiledProgram) -> Iterator[tuple[str | None, str, int]]:
+    """The calls with such a mask: the graph's key, the op, and which of its like in the graph it is."""
+    for graph in log.graphs:
+        post_grad, before = log.post_grad.get(graph.index), Counter[str]()
+        for target, pairs in masked_pairs(post_grad.read()) if post_grad else ():
+            op = op_name(target)
+            if pairs >= PAIRS:
+                yield graph.key, op, before[op]
+            before[op] += 1
