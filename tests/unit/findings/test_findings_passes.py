@@ -148,6 +148,29 @@ def test_a_forward_op_inside_of_a_node_runs_again() -> None:
     assert again["duration_ns"].to_list() == [301_000, 301_000]  # from the node's start to its own op
 
 
+def test_a_compiled_layer_inside_of_a_node_runs_again() -> None:
+    program = Program()
+    program.events.append(traces.host("_NoopSaveInputs", 0, 5))
+    program.at = 10
+    sequence = program.forward("CompiledFunction", "triton_forward")
+    region = traces.host("Torch-Compiled Region: 0/0", program.at + 2, 99, tid=ENGINE)
+    graph = "## Call CompiledFxGraph abc ##"
+    program.events.append(region)
+    program.backward("CompiledFunctionBackward", "triton_backward", sequence, 1, op=graph)
+    program.step(0)
+    again = recomputed(program.view().trace)
+    assert again["duration_ns"].to_list() == [101_000]  # up to the call of the graph of its own
+    assert "20.0 µs of device time" in only(needless_checkpointing.find(program.view())).title
+
+
+def test_the_state_of_random_numbers_is_put_back_before_a_node_does_its_own() -> None:
+    program = checkpointed()
+    node = next(event for event in program.events if event["name"] == "MmBackward0")
+    after = node["ts"] + 1 + 2 * 100 - 10  # the last of two ops has ended
+    program.events.append(traces.call("cudaStreamIsCapturing", after, 1, 0, ENGINE))
+    assert recomputed(program.view().trace)["duration_ns"][0] == 201_000
+
+
 def test_gradients_that_are_differentiated_are_no_recomputation() -> None:
     assert recomputed(checkpointed(marker="aten::relu").view().trace).is_empty()
 

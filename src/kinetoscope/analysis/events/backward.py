@@ -86,16 +86,19 @@ def recomputed(trace: Trace) -> pl.DataFrame:
     Forward ops have a sequence number and no thread of a forward pass; inside of a node of autograd they are
     computed again. So are they where gradients are differentiated: without a function of checkpointing
     in the trace there are no such intervals. A node asks for what it needs before it does anything itself, so
-    that the interval ends where it calls its first op of its own.
+    that the interval ends where it calls its first op of its own; until then the state of the random numbers,
+    of which calls of the runtime ask, is put back.
     """
     host = trace.host_events
     node = matching(host, "name", f"{AUTOGRAD_NODE}|Backward\\d*$")
     forward = host["sequence"].is_not_null() & ~names_forward(trace) & ~node
     if not matching(host, "name", CHECKPOINT).any() or not forward.any():
         return host.select("lane", "start_ns", "duration_ns").clear()
-    inner = host.filter(forward & node.gather(host["parent"]).fill_null(False))
+    called = node.gather(host["parent"]).fill_null(False) & ~node  # by a node: an op, or a compiled region
+    inner = host[nearest(host, called).filter(forward).drop_nulls().unique().sort()]
     ends = inner.select("parent", END).group_by("parent", maintain_order=True).agg(pl.col("end_ns").max())
-    own = host.filter(host["parent"].is_in(ends["parent"].implode())).select("parent", "start_ns")
+    is_op = matching(host, "category", "^cpu_op$")
+    own = host.filter(is_op & host["parent"].is_in(ends["parent"].implode())).select("parent", "start_ns")
     own = own.join(ends, on="parent").filter(pl.col("start_ns") >= pl.col("end_ns"))
     own = own.group_by("parent").agg(own_ns=pl.col("start_ns").min())
     ends = ends.join(own, on="parent", how="left", maintain_order="left")
