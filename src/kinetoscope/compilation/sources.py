@@ -19,8 +19,8 @@ from kinetoscope.compilation.generated import launchers
 from kinetoscope.compilation.log import read as log
 from kinetoscope.compilation.log import recognise
 from kinetoscope.compilation.log.debug_folder import debug_log, dedicated_logs, is_debug_folder
-from kinetoscope.compilation.log.read import Log, looks_like_compile_log
-from kinetoscope.compilation.log.recognise import candidates, is_scheduler_text
+from kinetoscope.compilation.log.read import Log
+from kinetoscope.compilation.log.recognise import candidates, is_scheduler_text, looks_like_compile_log
 from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.errors import InputError
 from kinetoscope.recording import folder as folders

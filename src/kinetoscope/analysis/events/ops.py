@@ -179,25 +179,19 @@ def _by_row(tree: pl.DataFrame, ids: pl.Series, ns: pl.Series, column: str) -> p
 def _device_self(trace: Trace, tree: pl.DataFrame) -> pl.DataFrame:
     """(id, ns): device time of each host event itself: of the op around the launch, as everywhere else."""
     device = trace.device_events
-    return (
-        pl.DataFrame({"id": tree["stands_for"][device["op"]], "ns": device["duration_ns"]})
-        .drop_nulls("id")
-        .group_by("id")
-        .agg(pl.col("ns").sum())
-    )
+    return _by_event(tree["stands_for"][device["op"]], device["duration_ns"])
 
 
 def _levels(tree: pl.DataFrame, level: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """(id, ns): device time of events themselves, then the same handed to their parents, up to the top."""
     yield level
     while len(level):
-        level = (
-            pl.DataFrame({"id": tree["parent"][level["id"]], "ns": level["ns"]})
-            .drop_nulls("id")
-            .group_by("id")
-            .agg(pl.col("ns").sum())
-        )
+        level = _by_event(tree["parent"][level["id"]], level["ns"])
         yield level
+
+
+def _by_event(ids: pl.Series, ns: pl.Series) -> pl.DataFrame:
+    return pl.DataFrame({"id": ids, "ns": ns}).drop_nulls("id").group_by("id").agg(pl.sum("ns"))
 
 
 def _device_rows(trace: Trace) -> pl.DataFrame:

@@ -217,9 +217,9 @@ def recommend(rows: Sequence[SettingRow], compile_module: str | None) -> tuple[s
     timed = [row for row in rows if row.step_s is not None]
     faster = [row for row in timed if row.verdict == "faster" and row.agrees is not False]
     wrong = [row.label for row in timed if row.verdict == "faster" and row.agrees is False]
+    written = [row for row in timed if row.as_written and not row.setting.is_eager]
     caution = f" Left out because its output differs from eager's: {', '.join(wrong)}." if wrong else ""
     if not faster:
-        written = [row for row in timed if row.as_written and not row.setting.is_eager]
         if any(row.verdict == "slower" for row in written):
             has = f"what the program has ({written[0].label})"
             return f"Take torch.compile out: {has} is slower than eager.{caution}", ()
@@ -245,24 +245,10 @@ def recommend(rows: Sequence[SettingRow], compile_module: str | None) -> tuple[s
         why += f"; pays for its compile time after {chosen.break_even_steps:,} steps"
     if chosen.as_written:
         return f"Keep what the program has, {why}.{caution}", ()
-    written = _written(timed, chosen)
-    if written is not None:
-        against = _compared(chosen, written)
-        times = f"{1 / (against.ratio or 1):.2f}×"
-        why += f"; against what the program has ({written.label}) {times}, {against.verdict}"
+    for row in written:
+        if row.setting.matmul_precision is None and row.setting.batch == chosen.setting.batch:
+            against = _compared(chosen, row)
+            times = f"{1 / (against.ratio or 1):.2f}×"
+            why += f"; against what the program has ({row.label}) {times}, {against.verdict}"
+            break
     return f"{why}.{caution}", chosen.setting.lines(compile_module)
-
-
-def _written(rows: Sequence[SettingRow], chosen: SettingRow) -> SettingRow | None:
-    """The program's own setting with the same batch, where it is not eager."""
-    return next(
-        (
-            row
-            for row in rows
-            if row.as_written
-            and not row.setting.is_eager
-            and row.setting.matmul_precision is None
-            and row.setting.batch == chosen.setting.batch
-        ),
-        None,
-    )

@@ -10,7 +10,6 @@ never fatal.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import mmap
 import re
@@ -41,7 +40,6 @@ _RESIDENT = 64 << 20  # bytes of a log that stay in memory while its records are
 RECORD_START = re.compile(rb"\n(?=[VDIWEC]\d{4} )")
 FIRST_RECORD = re.compile(rb"[VDIWEC]\d{4} ")
 KIND = re.compile(rb'\] \{"([^"]+)"')
-LOOKS_LIKE = re.compile(rb"^[VDIWEC]\d{4} [^\n]*?\] \{\"", re.M)
 CONTEXT = {"frame_id", "frame_compile_id", "attempt", "compiled_autograd_id", "has_payload", "rank", "stack"}
 
 
@@ -119,15 +117,6 @@ def text_of(name: str, text: str) -> LogText:
     data = b"\t" + text.encode().replace(b"\n", b"\n\t")
     record = LogRecord("artifact", name, None, 0, None, b"{}", 0, len(data))
     return LogText(Log(name, data, (record,)), record)
-
-
-def looks_like_compile_log(path: Path) -> bool:
-    """Whether the file's first 64 KiB hold a record's header."""
-    try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-            return LOOKS_LIKE.search(file.read(1 << 16)) is not None
-    except (OSError, EOFError, zlib.error):
-        return False
 
 
 def read(path: Path) -> Log:

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kinetoscope.compilation.log.debug_folder import dedicated_logs, is_debug_folder
-from kinetoscope.compilation.log.read import looks_like_compile_log
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 
 SIDECARS = SCHEDULER, COUNTERS, BYTECODE, KERNELS = (
     "scheduler.log", "counters.json", "bytecode.jsonl", "kernels.jsonl",
 )  # fmt: skip
+RECORD = re.compile(rb"^[VDIWEC]\d{4} [^\n]*?\] \{\"", re.M)
 SCHEDULER_TEXT = re.compile(rb"(?:\[|\.)__(?:fusion|cudagraphs|ir_pre_fusion|ir_post_fusion)(?:\]| )")
 
 
@@ -47,10 +47,19 @@ def candidates(folder: Path) -> Iterator[Path]:
             yield path
 
 
+def looks_like_compile_log(path: Path) -> bool:
+    """Whether the file's first 64 KiB hold a record's header."""
+    return _begins_with(path, RECORD, 1 << 16)
+
+
 def is_scheduler_text(path: Path) -> bool:
     """Whether it is the text that ``TORCH_LOGS`` writes of Inductor's scheduler."""
+    return _begins_with(path, SCHEDULER_TEXT, 1 << 20)
+
+
+def _begins_with(path: Path, pattern: re.Pattern[bytes], most: int) -> bool:
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-            return SCHEDULER_TEXT.search(file.read(1 << 20)) is not None
+            return pattern.search(file.read(most)) is not None
     except (OSError, EOFError, zlib.error):
         return False

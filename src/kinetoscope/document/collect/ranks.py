@@ -187,12 +187,7 @@ def _rank_rows(found: RankComparison, each: pl.DataFrame) -> list[document.RankR
     causes = (
         found.attributed.drop_nulls("culprit").group_by("culprit", "cause", "detail").agg(pl.sum("waited_ns"))
     ).sort("waited_ns", "cause", "detail")
-    why = {
-        rank: (cause, detail)
-        for rank, cause, detail in causes.sort("waited_ns", "cause", "detail")
-        .select("culprit", "cause", "detail")
-        .iter_rows()
-    }
+    why = {rank: (cause, detail) for rank, cause, detail, _ in causes.iter_rows()}
     order = each["rank"].to_list()
     known = [why.get(rank, (None, "")) for rank in order]
     damages = {part.facts.rank: list(part.facts.damages) for part in found.parts}
