@@ -9,7 +9,6 @@ time. What another thread writes, or a library, is not seen.
 from __future__ import annotations
 
 import ast
-import builtins
 import re
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -19,10 +18,18 @@ from typing import NamedTuple
 
 import polars as pl
 
-from kinetoscope.analysis.events.rows import END, matching
-from kinetoscope.analysis.events.torch_names import MODULE
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.origins.lines import FRAME
+from kinetoscope.analysis.origins.source import (
+    FileLine,
+    Function,
+    Source,
+    Sources,
+    first_of,
+    last_name,
+    noted_lines,
+    parameters,
+    root,
+)
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
@@ -36,21 +43,11 @@ WRITES = re.compile(r"[a-z].*[^_]_|append|extend|update|pop|popleft|insert|add|c
 # Names of objects that give something new each time.
 GIVES_NEW = re.compile(r"(?i)iter|loader|batches|stream|queue|generator|sampler|cursor|env")
 AS_OBJECT = ("__call__", "forward")  # functions that are called by the name of their object
-MOST = 200_000  # lines of a step that are followed: more may not all have been noted
 DEEPEST = 8  # functions whose arguments are followed
 
 SCHEMA = {"lane": pl.UInt32, "start_ns": pl.Int64, "end_ns": pl.Int64, "module": pl.String, "line": pl.String}
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 # By function and name, what is bound to it; None: what is not known.
 Bound = defaultdict[Function | None, defaultdict[str, list[ast.expr | None]]]
-
-
-class FileLine(NamedTuple):
-    """A line of a file of the program."""
-
-    file: str
-    number: int
 
 
 class _ModuleCall(NamedTuple):
@@ -74,26 +71,15 @@ def unchanged_calls(run: LoadedRun) -> Mapping[int, pl.DataFrame]:
 
 
 def _of_step(noted: Trace, program: Mapping[str, str]) -> Iterator[_ModuleCall]:
-    host = noted.host_events
-    is_module = matching(host, "name", f"^{MODULE}")
-    frame = pl.col("name").cast(pl.String).str.extract_groups(FRAME).struct
-    events = host.select(
-        "lane",
-        "start_ns",
-        END,
-        file=frame.field("1"),
-        number=frame.field("2").cast(pl.Int64, strict=False),
-        module=pl.when(is_module).then(pl.col("name").cast(pl.String).str.strip_prefix(MODULE)),
-    ).filter(matching(host, "category", "^python_function$"))
-    rows = events.sort("start_ns", "module").rows()  # a line before the module that it calls
-    last = next((FileLine(file, number) for *_, file, number, _ in reversed(rows) if file is not None), None)
-    if last is None or len(rows) > MOST:
+    rows = noted_lines(noted)
+    last = next((one.line for one in reversed(rows) if one.line is not None), None)
+    if last is None:
         return
     step = _LinedStep(program, last)
     calls = defaultdict[FileLine, list[_ModuleCall]](list)
-    for lane, start_ns, end_ns, file, number, module in rows:
-        if file is not None:
-            step.comes_by(start_ns, FileLine(file, number))
+    for lane, start_ns, end_ns, line, module in rows:
+        if line is not None:
+            step.comes_by(start_ns, line)
         elif module is not None and (not (same := calls[step.at]) or start_ns >= same[-1].end_ns):
             same.append(_ModuleCall(lane, start_ns, end_ns, module, f"{step.at.file}:{step.at.number}"))
     found = [call for place, same in calls.items() if step.repeats(place, same) for call in same]
@@ -104,60 +90,23 @@ def _of_step(noted: Trace, program: Mapping[str, str]) -> Iterator[_ModuleCall]:
             yield call
 
 
-class _Source:
-    """A file of the program: the statement of each line, and the function of each statement."""
-
-    def __init__(self, text: str) -> None:
-        self.statement: dict[int, ast.stmt] = {}
-        self.function: dict[ast.stmt, Function | None] = {}
-        self.parts: defaultdict[ast.stmt, list[ast.AST]] = defaultdict(list)
-        self.imported, self.shared = set(dir(builtins)), set[str]()
-        self._visit(ast.parse(text), None, None)
-
-    def _visit(self, node: ast.AST, function: Function | None, statement: ast.stmt | None) -> None:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.stmt):
-                self.function[child], self.parts[child] = function, [child]
-                body = getattr(child, "body", None)
-                ends = max(child.lineno, body[0].lineno - 1) if body else child.end_lineno or child.lineno
-                self.statement |= dict.fromkeys(range(child.lineno, ends + 1), child)
-                self._visit(child, child if isinstance(child, FUNCTION) else function, child)
-            elif statement is not None:
-                self.parts[statement].append(child)
-                self._visit(child, function, statement)
-            if isinstance(child, (ast.Global, ast.Nonlocal)):
-                self.shared |= set(child.names)
-            elif isinstance(child, ast.alias):
-                self.imported.add((child.asname or child.name).partition(".")[0])
-
-
 class _LinedStep:
     """A step's way through the program; what comes before its first line is its last, of the step before."""
 
     def __init__(self, program: Mapping[str, str], last: FileLine) -> None:
-        self.program, self.at = program, last
-        self.sources: dict[str, _Source | None] = {}
+        self.sources, self.at = Sources(program), last
         self.times, self.places = list[int](), list[FileLine]()
         self.within, self.ended = list[Function | None](), set[Function | None]()
         self.callers: defaultdict[Function, set[FileLine]] = defaultdict(set)
         self.following = set[tuple[Function | None, str]]()
         self.begun = Counter[ast.stmt | None]()  # statements, without what goes on after a call
 
-    def source(self, file: str) -> _Source | None:
-        if file not in self.sources:
-            paths = [path for path in self.program if path == file or path.endswith(f"/{file}")]
-            try:
-                self.sources[file] = _Source(self.program[paths[0]]) if len(paths) == 1 else None
-            except (SyntaxError, ValueError, RecursionError, MemoryError):
-                self.sources[file] = None
-        return self.sources[file]
-
     def comes_by(self, at_ns: int, place: FileLine) -> None:
         """The next line, which may be the first of a function that the line before calls."""
-        _, statement, function = self._located(place)
-        _, last, calling = self._located(self.at)
+        _, statement, function = self.sources.located(place)
+        _, last, calling = self.sources.located(self.at)
         goes_on = statement is last  # after a call
-        enters = function is not None and statement is _first(function) and function not in self.within
+        enters = function is not None and statement is first_of(function) and function not in self.within
         if not goes_on and (enters or function is calling):
             self.begun[statement] += 1
         if function in self.within:
@@ -177,14 +126,14 @@ class _LinedStep:
         """Whether the modules that a line calls get the same as in the step before: what it calls by name, it
         calls with arguments that are the same; each class is called once, or no more modules than there are
         such calls, so none in a loop of a library; and no line inside of these calls writes an attribute."""
-        source, statement, function = self._located(place)
+        source, statement, function = self.sources.located(place)
         if source is None or statement is None:
             return False
         # Functions that the step enters are no modules: what they call, lines of theirs call.
         calls = [
             call
             for call in _calls(source, statement)
-            if (name := _last(call.func)) not in self._entered and not CONVERTS.fullmatch(name)
+            if (name := last_name(call.func)) not in self._entered and not CONVERTS.fullmatch(name)
         ]
         parts = [part for call in calls for part in (call.func, *call.args, *call.keywords)]
         begun = self.begun[statement]
@@ -205,14 +154,9 @@ class _LinedStep:
         written = (self._written(place) for place in set(self.places[first:last]))
         return any(isinstance(target, ast.Attribute) for targets in written for target in targets)
 
-    def _located(self, place: FileLine) -> tuple[_Source | None, ast.stmt | None, Function | None]:
-        source = self.source(place.file)
-        statement = source.statement.get(place.number) if source else None
-        return source, statement, source.function[statement] if source and statement else None
-
     def _written(self, place: FileLine) -> Iterator[ast.AST]:
         """The names, attributes and other targets that the statement of a line binds or writes into."""
-        source, statement, _ = self._located(place)
+        source, statement, _ = self.sources.located(place)
         for node in source.parts[statement] if source and statement else ():
             if isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
                 yield node.value if isinstance(node, ast.Subscript) else node
@@ -221,7 +165,7 @@ class _LinedStep:
                     yield node.func.value
                 yield from (keyword.value for keyword in node.keywords if keyword.arg == "out")
                 for_effect = isinstance(statement, ast.Expr) and statement.value is node
-                if for_effect and _last(node.func) not in {"print", *self._entered}:
+                if for_effect and last_name(node.func) not in {"print", *self._entered}:
                     yield from node.args  # unless the lines of what is called are known
 
     @property
@@ -234,13 +178,13 @@ class _LinedStep:
         """The names that lines of the step bind, and those that they write into."""
         bound, written = Bound(lambda: defaultdict(list)), set[str]()
         for place in set(self.places):
-            source, statement, function = self._located(place)
+            source, statement, function = self.sources.located(place)
             written |= source.shared if source else set()
             for target in self._written(place):
                 if isinstance(target, ast.Name) and not isinstance(target.ctx, ast.Load):
                     bound[function][target.id].append(self._value(target, statement, function))
                 else:
-                    written.add(_last(target))
+                    written.add(last_name(target))
         return bound, written
 
     def _value(
@@ -257,13 +201,13 @@ class _LinedStep:
         through, names = statement.iter, statement.target
         if isinstance(through, ast.Call) and isinstance(names, ast.Tuple) and target in names.elts:
             place, of = names.elts.index(target), through.args
-            if _last(through.func) == "zip" and len(of) == len(names.elts):
+            if last_name(through.func) == "zip" and len(of) == len(names.elts):
                 return of[place]
-            if _last(through.func) == "enumerate":
+            if last_name(through.func) == "enumerate":
                 return of[0] if of else None
         return through
 
-    def _same(self, node: ast.AST, source: _Source, function: Function | None, depth: int = 0) -> bool:
+    def _same(self, node: ast.AST, source: Source, function: Function | None, depth: int = 0) -> bool:
         """Whether an expression gives the same in the next step."""
         bound, written = self._changed
         if isinstance(node, ast.Name):
@@ -275,7 +219,7 @@ class _LinedStep:
             self.following.add(name)
             same = all(value and self._same(value, source, function, depth + 1) for value in values)
             self.following.remove(name)
-            if function is not None and node.id in _parameters(function):
+            if function is not None and node.id in parameters(function):
                 places = self.callers.get(function, ())
                 known = bool(places) or function not in self.ended  # else its next call is not in this step
                 passed = (self._passes(place, function, node.id, depth) for place in places)
@@ -288,7 +232,7 @@ class _LinedStep:
             return not changes and self._same(node.value, source, function, depth)
         if isinstance(node, ast.Call):
             by_name = isinstance(node.func, ast.Name)
-            if not CONVERTS.fullmatch(_last(node.func)):
+            if not CONVERTS.fullmatch(last_name(node.func)):
                 return False
             parts = [*([] if by_name else [node.func]), *node.args, *node.keywords]
             return all(self._same(part, source, function, depth) for part in parts)
@@ -300,48 +244,22 @@ class _LinedStep:
 
     def _passes(self, place: FileLine, called: Function, name: str, depth: int) -> bool:
         """Whether all calls in a line that may be of this function pass the same for a parameter of it."""
-        source, statement, function = self._located(place)
+        source, statement, function = self.sources.located(place)
         if source is None or statement is None:
             return False
         calls = _calls(source, statement)
         if called.name not in AS_OBJECT:
-            calls = [call for call in calls if _last(call.func) == called.name]
+            calls = [call for call in calls if last_name(call.func) == called.name]
         passed = [_argument(call, called, name) for call in calls]
         return bool(passed) and all(
             node is not None and self._same(node, source, function, depth + 1) for node in passed
         )
 
 
-def _first(function: Function) -> ast.stmt:
-    """The statement of a function that runs first: not its docstring."""
-    has_docstring = ast.get_docstring(function, clean=False) is not None and len(function.body) > 1
-    return function.body[1 if has_docstring else 0]
-
-
-def _calls(source: _Source, statement: ast.stmt) -> list[ast.Call]:
+def _calls(source: Source, statement: ast.stmt) -> list[ast.Call]:
     """The calls of names, and of their attributes, that are neither imported nor of Python itself."""
     calls = [node for node in source.parts[statement] if isinstance(node, ast.Call)]
-    return [call for call in calls if (root := _root(call.func)) and root not in source.imported]
-
-
-def _root(node: ast.AST) -> str:
-    """``model`` of ``model.encoder.layers``; nothing of what is no such chain of names."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _last(node: ast.AST) -> str:
-    """``layers`` of ``model.encoder.layers`` and of ``layers[0]``."""
-    while isinstance(node, (ast.Subscript, ast.Starred)):
-        node = node.value
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-def _parameters(function: Function) -> list[str]:
-    of = function.args
-    named = [*of.posonlyargs, *of.args, *of.kwonlyargs, of.vararg, of.kwarg]
-    return [one.arg for one in named if one is not None]
+    return [call for call in calls if (name := root(call.func)) and name not in source.imported]
 
 
 def _argument(call: ast.Call, called: Function, name: str) -> ast.AST | None:
