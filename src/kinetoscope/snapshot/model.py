@@ -79,26 +79,18 @@ Stack = tuple[StackFrame, ...]  # the innermost first
 
 # Identity: analyses remember their result per snapshot.
 class Snapshot(Struct, frozen=True, eq=False, weakref=True):
-    """The memory of torch's allocator on each device at one moment, and its history before that.
-
-    Attributes:
-        stacks: what ``stack`` numbers; the first is empty: none was recorded, or no Python ran.
-        pools: what ``pool`` numbers: torch's ids; (0, 0) is the default one, others are of CUDA graphs and
-        such.
-        settings: of the allocator, as torch writes them.
-        annotations: of the program's ranges, in order of time.
-        contexts: what ``context`` numbers; the first is empty.
-        unknown: entries that are none of those known.
-    """
+    """The memory of torch's allocator on each device at one moment, and its history before that."""
 
     path: str
     bytes: int
     segments: pl.DataFrame
     blocks: pl.DataFrame
     entries: pl.DataFrame
-    stacks: Sequence[Stack]
+    stacks: Sequence[Stack]  # what ``stack`` numbers; the first is empty: none was recorded, or no Python ran
+    # what ``pool`` numbers: torch's ids; (0, 0) is the default one, others are of CUDA graphs and such
     pools: Sequence[tuple[int, int]]
+    # of the allocator, as torch writes them
     settings: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
-    unknown: int = 0
-    annotations: Sequence[Annotation] = ()
-    contexts: Sequence[Noted] = (Noted("", ""),)
+    unknown: int = 0  # entries that are none of those known
+    annotations: Sequence[Annotation] = ()  # of the program's ranges, in order of time
+    contexts: Sequence[Noted] = (Noted("", ""),)  # what ``context`` numbers; the first is empty

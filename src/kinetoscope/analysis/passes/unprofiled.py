@@ -46,24 +46,16 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class RareSteps(msgspec.Struct, frozen=True):
-    """Rare steps that take more than twice as long as the median one; of rounds, 1.5 times as long.
-
-    Attributes:
-        count, of: how many of the timed steps, or of rounds of ``size`` steps, as a loader's workers make
-        them.
-        extra_us: what they add to a step at the mean.
-        longest_us: the longest of them; of rounds, a step at the mean of the longest.
-        cause: ``data-loading``, ``synchronization`` or ``garbage-collection``, where the host spent most of
-            what is known of the additional time in it, and at least a quarter of all; null: unknown.
-        cause_us: what it spent there, of ``extra_us``.
-    """
+    """Rare steps that take more than twice as long as the median one; of rounds, 1.5 times as long."""
 
     count: int
-    of: int
-    extra_us: float
-    longest_us: float
+    of: int  # so many timed steps, or rounds of ``size`` steps, as a loader's workers make them
+    extra_us: float  # what they add to a step at the mean
+    longest_us: float  # of rounds, a step at the mean of the longest
+    # ``data-loading``, ``synchronization`` or ``garbage-collection``, where the host spent most of what is
+    # known of the additional time in it, and at least a quarter of all; null: unknown
     cause: str | None
-    cause_us: float
+    cause_us: float  # what it spent there, of ``extra_us``
     size: int = 1
 
 

@@ -122,14 +122,7 @@ def unfinished(trace: Path) -> tuple[str, ...]:
 
 
 class Boundaries:
-    """Where the steps of the threads that serve begin, by the host's clock.
-
-    Attributes:
-        times_ns: of the boundaries so far, by the clock that is counted on.
-        session: marks the steps, while it runs.
-        name: of what ticks.
-        enough: so many boundaries set ``reached``.
-    """
+    """Where the steps of the threads that serve begin, by the host's clock."""
 
     def __init__(
         self,
@@ -142,10 +135,10 @@ class Boundaries:
         self.captures, self.detector = captures, StepDetector(rounds=False, wanted=wanted)
         self.lock = threading.RLock()
         self.thread: int | None = None  # that has the engine's steps
-        self.times_ns: list[int] = []
-        self.name, self.kind = "", "whole"
-        self.session: KinetoSession | None = None
-        self.enough, self.reached = 1, threading.Event()
+        self.times_ns: list[int] = []  # of the boundaries so far, by the clock that is counted on
+        self.name, self.kind = "", "whole"  # of what ticks
+        self.session: KinetoSession | None = None  # marks the steps, while it runs
+        self.enough, self.reached = 1, threading.Event()  # so many boundaries set it
         self.inside = False
 
     def tick(self, signal: Signal, key: Hashable, name: str) -> None:

@@ -34,23 +34,16 @@ ANEW = 8
 
 
 class GraphCaptures:
-    """Records captures, one after the other.
-
-    Args:
-        trace: the file of the recorded steps; those of captures lie next to it, numbered.
-
-    Attributes:
-        launches: in each capture, where that was asked.
-        paths: the files, by the numbers of their captures; one that holds several stands there several times.
-        missed: captures that were not recorded.
-    """
+    """Records captures, one after the other, into numbered files next to ``trace``, that of the recorded
+    steps."""
 
     def __init__(self, device: TorchDevice, trace: Path) -> None:
         self.device, self.trace = device, trace
         self.replayed = self.anew = 0
+        # by the numbers of their captures; one that holds several stands there several times
         self.paths: list[Path] = []
-        self.missed = 0
-        self.launches: dict[int, int] = {}
+        self.missed = 0  # captures that were not recorded
+        self.launches: dict[int, int] = {}  # in each capture, where that was asked
         self.first = trace.with_suffix(".first.json")
         self.session: KinetoSession | None = None
         self.noting: tuple[KinetoSession, Lines] | None = None  # lines of a capture in another's recording

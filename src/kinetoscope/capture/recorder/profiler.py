@@ -48,33 +48,26 @@ DRAINS_S = 0.02
 
 
 class Captures:
-    """Watches the graph classes of torch; installed until the recording is over.
-
-    Attributes:
-        lock: whoever touches the device has it, and keeps other threads from beginning a capture meanwhile.
-        before, after: called with the graph whose capture is about to begin while no other runs, and when the
-            last one has ended.
-        numbers: of the graphs whose capture was recorded.
-        replays: which of them was replayed when, and where, since `watch_replays`.
-        seen: whether a graph was captured at all.
-        untraced: whether one may have been replayed while CUPTI was attached and traced nothing: once it is
-            detached after that, the next replay fails (PyTorch 2.11, CUDA 13.0).
-        replayed: how many replays there have been of all graphs.
-        replaying: the graph whose replay is about to begin, where that is what `replay_begins` is called at.
-    """
+    """Watches the graph classes of torch; installed until the recording is over."""
 
     def __init__(self) -> None:
+        # whoever touches the device has it, and keeps other threads from beginning a capture meanwhile
         self.lock = threading.RLock()
         self.threads: Counter[int] = Counter()  # captures that each thread has begun and not ended
         self.watches: list[CallWatch] = []
+        # called with the graph whose capture is about to begin while no other runs; when the last has ended
         self.before: Callable[[Any], None] = lambda graph: None
         self.after: Callable[[Any], None] = lambda graph: None
-        self.numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self.replays: list[Replay] = []
+        self.numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # of the graphs that were recorded
+        self.replays: list[Replay] = []  # which of them was replayed when, and where, since `watch_replays`
+        # the graph whose replay is about to begin, where that is what `replay_begins` is called at
         self.replaying: Callable[[], Any] = lambda: None
         self.replay_watches: list[CallWatch] = []
-        self.seen = self.untraced = False
-        self.replayed: Callable[[], int] = lambda: 0
+        self.seen = False  # whether a graph was captured at all
+        # whether one may have been replayed while CUPTI was attached and traced nothing: once it is detached
+        # after that, the next replay fails (PyTorch 2.11, CUDA 13.0)
+        self.untraced = False
+        self.replayed: Callable[[], int] = lambda: 0  # how many replays there have been of all graphs
         self.replayed_traced = 0
 
     def install(self) -> None:
@@ -286,17 +279,12 @@ class KinetoSession:
         stacks: Python's stacks are recorded.
         captures: watches which graphs are replayed; None where that is of no matter.
         arguments: torch.profiler.profile's.
-
-    Attributes:
-        confined: it records one thread, which alone can end it: from another, torch finds no session to end,
-            and crashes where its result is asked for. It crashes as well where that thread ends before it.
-        graphs: the captures of graphs in this process.
-        stopped: it recorded its last event.
-        left: it was to be ended by another thread.
     """
 
+    # It records one thread, which alone can end it: from another, torch finds no session to end, and crashes
+    # where its result is asked for. It crashes as well where that thread ends before it.
     confined = False
-    graphs: Captures | None = None
+    graphs: Captures | None = None  # of graphs in this process
     of_thread = threading.local()
 
     def __init__(
@@ -318,7 +306,7 @@ class KinetoSession:
         self.running: tuple[int, int] | None = None
         self.running_part: tuple[str, int] | None = None
         self.thread: int | None = None
-        self.stopped = self.left = False
+        self.stopped = self.left = False  # it recorded its last event; another thread was to end it
 
     def prepare(self) -> None:
         """Allocate buffers and switch the device's tracing on, before recording starts."""

@@ -63,15 +63,6 @@ class Provisional:
     It is written where it ends, not where it turns out to be the best there is: whatever becomes of the
     program later, a kill that nothing can answer included, its first steps are on disk. The pause falls
     between a cold step and steps that have yet to settle.
-
-    Attributes:
-        session: the one that is running.
-        began: there has been one.
-        written: it lies in ``trace``.
-        cut: it ended before the program did.
-        failures: why it is not written.
-        why: why it was ended before its steps were over.
-        source: whose ticks mark its steps.
     """
 
     def __init__(
@@ -85,11 +76,12 @@ class Provisional:
     ) -> None:
         self.device, self.trace, self.saved, self.whole = device, trace, saved, whole
         self.ticks = (decisions or Decisions()).count(TICKS_RECORDED, TICKS_AT_MOST)
-        self.why: str | None = None
-        self.session: KinetoSession | None = None
-        self.began = self.written = self.cut = False
-        self.failures: list[str] = []
-        self.source: Source | None = None
+        self.why: str | None = None  # why it was ended before its steps were over
+        self.session: KinetoSession | None = None  # the one that is running
+        self.began = self.written = False  # there has been one; it lies in ``trace``
+        self.cut = False  # it ended before the program did
+        self.failures: list[str] = []  # why it is not written
+        self.source: Source | None = None  # whose ticks mark its steps
         self.steps = 0
 
     def start(self) -> None:
@@ -267,14 +259,10 @@ DELICATE = (
 
 
 class MainThread:
-    """Calls ``act`` in the main thread as soon as that runs Python again; never in the middle of a C call.
-
-    Attributes:
-        waiting: a call was requested and has not come yet.
-    """
+    """Calls ``act`` in the main thread as soon as that runs Python again; never in the middle of a C call."""
 
     def __init__(self, act: Callable[[], None]) -> None:
-        self.act, self.waiting = act, False
+        self.act, self.waiting = act, False  # whether a call was requested and has not come yet
         self.switch = torch_private.dynamo_switch()
         # The interpreter is handed a pointer to it, so that it must outlive each call.
         self.callback = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._call)

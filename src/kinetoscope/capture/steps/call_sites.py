@@ -143,27 +143,19 @@ def _parting(sites: Sequence[Site]) -> int:
 
 
 class CallLoop:
-    """The latest call sites of one source, and the round that they repeat.
-
-    Args:
-        together: calls from one place in a row count as one.
-
-    Attributes:
-        round: the round that was found; None: each call is a round.
-        regular: all calls so far come from one place.
-        length: of the round that the latest calls repeat; None: of none.
-    """
+    """The latest call sites of one source (``together``: calls from one place in a row count as one), and the
+    round that they repeat."""
 
     def __init__(self, *, together: bool = False) -> None:
         self.together = together
         self.sites: deque[Site] = deque(maxlen=KEPT)
         self.calls = 0
-        self.round: LoopRound | None = None
+        self.round: LoopRound | None = None  # that was found; None: each call is a round
         self.since = 0  # calls since the first of the latest round
         self.row = 0  # latest calls from one place
-        self.regular = True
+        self.regular = True  # all calls so far come from one place
         self._there = self._here = False  # the next call, and the latest, are where a round begins
-        self.length: int | None = None
+        self.length: int | None = None  # of the round that the latest calls repeat; None: of none
 
     @property
     def looking(self) -> bool:

@@ -115,18 +115,6 @@ class StepDetector:
 
     Only the thread in which it took the lead has steps, until its calls come from others alone. A source
     less sure than the leader is not heard.
-
-    Attributes:
-        leader: the source that steps are taken from; None before one is found.
-        index: the number of the step that the leader's latest tick begins, counted from its first tick.
-        fixed: no other source may take over from the leader now, nor are its steps understood otherwise; set
-            by who follows it.
-        loop: the leader's calls, where it is called.
-        outer: the loop around the one of the leader's calls.
-        passes_lead: the passes of that one are the steps.
-        around: the loops around the leader's first call.
-        iterations: those of the leading optimizer.
-        over: sources that led, and ticked no more.
     """
 
     def __init__(
@@ -138,17 +126,19 @@ class StepDetector:
         wanted: str | None = None,
         loads: Callable[[], int] = lambda: 0,  # grows where the program takes a batch from a data loader
     ) -> None:
-        self.may_lead, self.rounds, self.wanted, self.fixed = may_lead, rounds, wanted, False
-        self.loads = loads
-        self.leader: Source | None = None
-        self.index = 0
-        self.iterations = Iterations()
+        self.may_lead, self.rounds, self.wanted, self.loads = may_lead, rounds, wanted, loads
+        # Set by who follows it: no other source may take over now, nor are steps understood otherwise.
+        self.fixed = False
+        self.leader: Source | None = None  # that steps are taken from
+        self.index = 0  # of the step that the leader's latest tick begins, counted from its first tick
+        self.iterations = Iterations()  # of the leading optimizer
         self.iterations.looking = wanted in (None, "iteration")
-        self.loop, self.outer = CallLoop(), OuterLoop(())
-        self.around: list[Loop] = []
-        self.passes_lead = False
+        self.loop = CallLoop()  # the leader's calls, where it is called
+        self.outer = OuterLoop(())  # the loop around the one of these
+        self.around: list[Loop] = []  # the loops around the leader's first call
+        self.passes_lead = False  # the passes of ``outer`` are the steps
         self.waits: dict[int, CallLoop] = {}  # of threads, until a source leads
-        self.over: set[Source] = set()
+        self.over: set[Source] = set()  # they led, and ticked no more
         self._silence = Counter[Source]()  # ticks of others since the leader's latest
         self._usual = Counter[Source]()  # the most of them that there were
         self.turns: deque[Source] = deque(maxlen=KEPT)  # of optimizers

@@ -145,24 +145,18 @@ class OuterLoop:
     Args:
         around: the loops around the calls, the outermost first.
         loads: grows where the program takes a batch from a data loader.
-
-    Attributes:
-        looking: it may still be found that they are.
-        found: they are.
-        seen: calls so far.
-        calls: of the latest whole pass.
-        shown_by: the kinds of the other calls that show where a pass ends.
     """
 
     def __init__(self, around: Sequence[Loop], loads: Callable[[], int] = lambda: 0) -> None:
         self.inner = around[-1] if around else None
         outside = [loop for loop in around if len(loop.above) < len(around[-1].above)] if around else []
         self.loop = outside[-1] if outside else None
+        # it may still be found that they are; they are
         self.looking, self.found = self.loop is not None, False
-        self.calls = self.passes = 0
-        self.shown_by: set[str] = set()
+        self.calls = self.passes = 0  # calls of the latest whole pass
+        self.shown_by: set[str] = set()  # the kinds of the other calls that show where a pass ends
         self.ended = False
-        self.seen = 0
+        self.seen = 0  # calls so far
         self._now = self._fed = 0
         self._loads, self._loaded = loads, loads()
 

@@ -24,17 +24,13 @@ class Update(NamedTuple):
 
 
 class Updates:
-    """The program's first updates, in order.
-
-    Attributes:
-        looking: more of them are looked at.
-        model: the class of the one that is trained.
-        calls: of it, to be trained, since the latest update.
-    """
+    """The program's first updates, in order."""
 
     def __init__(self) -> None:
         self.seen: deque[Update] = deque(maxlen=LOOKED_AT)
-        self.looking, self.model, self.calls = True, "", 0
+        self.looking = True  # at more of them
+        # the class of the one that is trained; its calls to be trained, since the latest update
+        self.model, self.calls = "", 0
 
     def called(self, model: str) -> None:
         """Note that the model is called to be trained."""
