@@ -27,7 +27,7 @@ class FileLine(NamedTuple):
     number: int
 
 
-class Noted(NamedTuple):
+class NotedLine(NamedTuple):
     """A line that the step with lines came by, or a module's call."""
 
     lane: int
@@ -38,14 +38,14 @@ class Noted(NamedTuple):
 
 
 class Located(NamedTuple):
-    """What is known of a line."""
+    """A line, found in its file."""
 
-    source: Source | None
+    source: ProgramFile | None
     statement: ast.stmt | None
     function: Function | None
 
 
-def noted_lines(trace: Trace) -> list[Noted]:
+def noted_lines(trace: Trace) -> list[NotedLine]:
     """The lines of a step with lines and its calls of modules, in order: a line before what it calls; none of
     a step with more than ``MOST``."""
     host = trace.host_events
@@ -71,12 +71,12 @@ def noted_lines(trace: Trace) -> list[Noted]:
         .rows()
     )
     return [
-        Noted(lane, start, end, None if file is None else FileLine(file, number), called)
+        NotedLine(lane, start, end, None if file is None else FileLine(file, number), called)
         for lane, start, end, file, number, called in rows
     ]
 
 
-class Source:
+class ProgramFile:
     """A file of the program."""
 
     def __init__(self, text: str) -> None:
@@ -106,19 +106,19 @@ class Source:
                 self.resumed.add(function)
 
 
-class Sources:
+class ProgramFiles:
     """The files of the program that are Python's."""
 
     def __init__(self, program: Mapping[str, str]) -> None:
         self._program = program
-        self._read: dict[str, Source | None] = {}
+        self._read: dict[str, ProgramFile | None] = {}
 
-    def of(self, file: str) -> Source | None:
+    def of(self, file: str) -> ProgramFile | None:
         """The file that ends with such a path, if there is one such file."""
         if file not in self._read:
             paths = [path for path in self._program if path == file or path.endswith(f"/{file}")]
             try:
-                self._read[file] = Source(self._program[paths[0]]) if len(paths) == 1 else None
+                self._read[file] = ProgramFile(self._program[paths[0]]) if len(paths) == 1 else None
             except (SyntaxError, ValueError, RecursionError, MemoryError):
                 self._read[file] = None
         return self._read[file]

@@ -22,8 +22,8 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.source import (
     FileLine,
     Function,
-    Source,
-    Sources,
+    ProgramFile,
+    ProgramFiles,
     first_of,
     last_name,
     noted_lines,
@@ -94,7 +94,7 @@ class _LinedStep:
     """A step's way through the program; what comes before its first line is its last, of the step before."""
 
     def __init__(self, program: Mapping[str, str], last: FileLine) -> None:
-        self.sources, self.at = Sources(program), last
+        self.sources, self.at = ProgramFiles(program), last
         self.times, self.places = list[int](), list[FileLine]()
         self.within, self.ended = list[Function | None](), set[Function | None]()
         self.callers: defaultdict[Function, set[FileLine]] = defaultdict(set)
@@ -207,7 +207,7 @@ class _LinedStep:
                 return of[0] if of else None
         return through
 
-    def _same(self, node: ast.AST, source: Source, function: Function | None, depth: int = 0) -> bool:
+    def _same(self, node: ast.AST, source: ProgramFile, function: Function | None, depth: int = 0) -> bool:
         """Whether an expression gives the same in the next step."""
         bound, written = self._changed
         if isinstance(node, ast.Name):
@@ -256,7 +256,7 @@ class _LinedStep:
         )
 
 
-def _calls(source: Source, statement: ast.stmt) -> list[ast.Call]:
+def _calls(source: ProgramFile, statement: ast.stmt) -> list[ast.Call]:
     """The calls of names, and of their attributes, that are neither imported nor of Python itself."""
     calls = [node for node in source.parts[statement] if isinstance(node, ast.Call)]
     return [call for call in calls if (name := root(call.func)) and name not in source.imported]
