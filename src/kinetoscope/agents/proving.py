@@ -60,12 +60,9 @@ def prove(
     budget_s: float = 120.0,
     launch: RunVersion = campaign.run_version,  # makes one run (tests give their own)
 ) -> FullAnswer:
-    """Run the program as it is and with the advice of one finding in turn, and compare their steps.
-
-    Raises:
-        UsageError: the patch does not apply, or the program is not among what the user gave.
-        ProgramError: a version of the program fails.
-    """
+    """Run the program as it is and with the advice of one finding in turn, and compare their steps. Raises
+    UsageError where the patch does not apply, or the program is not among what the user gave, and
+    ProgramError where a version of the program fails."""
     finding = registry.find(run)[place]
     words = program(run.manifest) if run.manifest else None
     if words is None:

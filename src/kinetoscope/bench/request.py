@@ -61,12 +61,8 @@ class BenchResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def ask(request: Request) -> BenchResult:
-    """Run a request in a process of its own, with this interpreter.
-
-    Raises:
-        KinetoscopeError: the worker raised it.
-        ProgramError: the worker died.
-    """
+    """Run a request in a process of its own, with this interpreter. Raises KinetoscopeError where the worker
+    raised it, ProgramError where the worker died."""
     notes = busy_machine()
     with tempfile.TemporaryDirectory(prefix="kinetoscope-") as folder:
         question, answer = Path(folder, "request.json"), Path(folder, "result.json")

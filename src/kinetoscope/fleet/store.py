@@ -159,12 +159,9 @@ def _packed(table: pl.DataFrame) -> bytes:
 
 
 class Store:
-    """Parts in a folder or a bucket, by the trace they are of and this version of what makes them.
-
-    Raises:
-        InputError: the folder cannot be made, or the bucket cannot be reached.
-        MissingDependencyError: a bucket needs a library that is not installed.
-    """
+    """Parts in a folder or a bucket, by the trace they are of and this version of what makes them. Raises
+    InputError where the folder cannot be made, or the bucket cannot be reached, and MissingDependencyError
+    where a bucket needs a library that is not installed."""
 
     def __init__(self, place: Path | str) -> None:
         self._place = str(place)

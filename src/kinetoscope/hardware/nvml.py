@@ -61,14 +61,8 @@ def load(library: ctypes.CDLL | None = None) -> ctypes.CDLL:
 
 
 class Card:
-    """One card, by its UUID with or without the ``GPU-`` in front.
-
-    Args:
-        library: as `load` takes it.
-
-    Raises:
-        NvmlError: there is no NVML here, or no such card.
-    """
+    """One card, by its UUID with or without the ``GPU-`` in front. ``library``: as `load` takes it. Raises
+    NvmlError where there is no NVML here, or no such card."""
 
     def __init__(self, uuid: str, library: ctypes.CDLL | None = None) -> None:
         self._nvml = load(library)

@@ -76,11 +76,8 @@ def is_remote(url: str) -> bool:
 
 def find(inputs: Iterable[str | Path]) -> Found:
     """The files of inputs: files, folders (however deep), patterns (``runs/*/rank*.json.gz``) and buckets.
-
-    Raises:
-        InputError: an input is not there.
-        MissingDependencyError: a bucket needs a library that is not installed.
-    """
+    Raises InputError where an input is not there, MissingDependencyError where a bucket needs a library that
+    is not installed."""
     found, inputs = Found(), list(map(str, inputs))
     for text in inputs:
         if is_remote(text):
@@ -217,11 +214,8 @@ DRIVERS = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "
 @contextmanager
 def file_system(url: str) -> Generator[tuple[Any, str], None, None]:
     """fsspec's file system of a URL, and the path in it. It has no types, and is not installed everywhere.
-
-    Raises:
-        MissingDependencyError: fsspec, or its driver of this protocol, is not installed.
-        InputError: the place cannot be reached, whatever the driver raised in the ``with`` block.
-    """
+    Raises MissingDependencyError where fsspec, or its driver of this protocol, is not installed, and
+    InputError where the place cannot be reached, whatever the driver raised in the ``with`` block."""
     protocol = url.partition("://")[0]
     try:
         import fsspec

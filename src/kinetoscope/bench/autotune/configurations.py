@@ -84,12 +84,8 @@ def parse_configuration(text: str) -> dict[str, int]:
 
 
 def read_configurations(path: Path) -> list[dict[str, int]]:
-    """One configuration a line; empty lines and comments (``#``) are skipped.
-
-    Raises:
-        InputError: the file cannot be read.
-        UsageError: a line is no configuration.
-    """
+    """One configuration a line; empty lines and comments (``#``) are skipped. Raises InputError where the
+    file cannot be read, UsageError where a line is no configuration."""
     try:
         lines = [line.strip() for line in plain_file.content(path).decode(errors="replace").splitlines()]
     except OSError as error:

@@ -82,15 +82,8 @@ def _call(
 
 
 def check(words: Sequence[str], *, module: bool, batches: Sequence[str], tokens: int | None) -> None:
-    """Refuse a program that cannot be tuned.
-
-    Args:
-        tokens: of a sample.
-
-    Raises:
-        UsageError: there is nothing to run, the batches have nowhere to go, or tokens have no batches.
-        InputError: there is no such script.
-    """
+    """Refuse a program that cannot be tuned. Raises UsageError where there is nothing to run, the batches
+    have nowhere to go, or ``tokens`` (of a sample) have no batches, and InputError where no script is."""
     if not words:
         raise UsageError("there is nothing to run", hint="kinetoscope tune [options] script.py [arguments]")
     if not module and not Path(words[0]).is_file():

@@ -97,12 +97,8 @@ def _remove(folder: Path) -> None:
 
 
 def _waiting(target: str | None) -> list[Listening]:
-    """The processes that wait, of those that are meant.
-
-    Raises:
-        InputError: there is none.
-        UsageError: it is not clear which are meant.
-    """
+    """The processes that wait, of those that are meant. Raises InputError where there is none, UsageError
+    where it is not clear which are meant."""
     if not Path("/proc/net/unix").exists():
         raise UsageError("this system has no sockets that a server could wait at", hint="use Linux")
     waiting = channel.listening()
@@ -136,12 +132,8 @@ def _waiting(target: str | None) -> list[Listening]:
 
 
 def _chosen(waiting: Sequence[Listening]) -> list[tuple[Listening, Greeting]]:
-    """The processes to record: those that use a GPU, or all; each after those that it started.
-
-    Raises:
-        InputError: none answers.
-        KinetoscopeError: one is being recorded.
-    """
+    """The processes to record: those that use a GPU, or all; each after those that it started. Raises
+    InputError where none answers, KinetoscopeError where one is being recorded."""
     greeted = [(one, greeting) for one in waiting if (greeting := _greeting(one)) is not None]
     if not greeted:
         pids = ", ".join(str(one.pid) for one in waiting)

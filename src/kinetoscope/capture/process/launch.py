@@ -49,11 +49,8 @@ class ProgramCommand:
 
 def program(words: Sequence[str]) -> ProgramCommand:
     """The command line of ``script.py args…``, ``-m module args…``, or another program that starts Python.
-
-    Raises:
-        UsageError: there is nothing to run, or no module is named.
-        InputError: the script does not exist.
-    """
+    Raises UsageError where there is nothing to run, or no module is named, and InputError where the script
+    does not exist."""
     interpreter = [sys.executable, *_interpreter_flags()]
     if words[:1] == ["-m"]:
         if len(words) < 2:
@@ -127,12 +124,8 @@ def run(
     # a report is wanted at the end, for which the recording is read as soon as it is made
     report: bool = False,
 ) -> RunOutcome:
-    """Run the program to its end and return its recording; without one where none can be made.
-
-    Raises:
-        UsageError: ``out`` cannot be the recording's folder.
-        OSError: the program cannot be started.
-    """
+    """Run the program to its end and return its recording; without one where none can be made. Raises
+    UsageError where ``out`` cannot be the recording's folder, OSError where the program cannot be started."""
     place = rank_and_world(os.environ)
     host = folders.host() if what.launcher and on_several_hosts(what.command, os.environ) else ""
     try:

@@ -70,10 +70,7 @@ def active() -> ProcessRecording | None:
 
 class ProcessRecording:
     """Records this process into ``folder`` as ``rank``, from now until :meth:`end`. Torch is imported.
-
-    Args:
-        api: begun by kinetoscope.profile, not by `kinetoscope run`.
-    """
+    ``api``: begun by kinetoscope.profile, not by `kinetoscope run`."""
 
     def __init__(self, folder: Path, rank: int, world: int, options: Options, *, api: bool = False) -> None:
         global _active

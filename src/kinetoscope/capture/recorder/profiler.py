@@ -203,11 +203,7 @@ class MarkedStep(NamedTuple):
 
 def annotate(exported: Path, steps: Sequence[MarkedStep | Replay], path: Path) -> None:
     """Write the trace ``exported`` to ``path`` with annotations of ``steps``, whole or not at all, in one go.
-
-    Raises:
-        ValueError: it is no trace of Kineto's.
-        OSError: it cannot be written.
-    """
+    Raises ValueError where it is no trace of Kineto's, OSError where it cannot be written."""
     temporary = path.with_suffix(".tmp.json")
     try:
         _copy(exported, temporary, steps)

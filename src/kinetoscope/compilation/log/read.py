@@ -120,12 +120,8 @@ def text_of(name: str, text: str) -> LogText:
 
 
 def read(path: Path) -> Log:
-    """Read one log, plain or gzipped, whole or cut anywhere.
-
-    Raises:
-        InputError: the file cannot be opened.
-        TooLargeError: it unpacks past ``MAX_UNPACKED_BYTES``.
-    """
+    """Read one log, plain or gzipped, whole or cut anywhere. Raises InputError where the file cannot be
+    opened, TooLargeError where it unpacks past ``MAX_UNPACKED_BYTES``."""
     damages: Counter[str] = Counter()
     data = _contents(path, damages)
     return Log(str(path), data, tuple(_records(data, damages)), MappingProxyType(dict(damages)))

@@ -81,12 +81,8 @@ def frame_details(
     text: str | None = None,
 ) -> list[document.FrameDetail]:
     """The compilations of that id (several after a reset or with several ranks), or the one of that number;
-    all where there is no name.
-
-    Raises:
-        UsageError: there is no such compilation.
-        InputError: none of them has that text; the message names what there is.
-    """
+    all where there is no name. Raises UsageError where there is no such compilation, InputError where none of
+    them has that text; the message names what there is."""
     frames = [f for f in shown.frames if name in (None, f.compile_id, str(f.index))]
     if not frames and name is not None:
         ids = ", ".join(dict.fromkeys(f.compile_id for f in shown.frames))
