@@ -20,8 +20,7 @@ import polars as pl
 from kinetoscope.recording import plain_file
 
 SECONDS, SECONDS_VARIABLE = 20.0, "KINETOSCOPE_QUERY_SECONDS"
-# Bytes in addition to ten times the tables' own, and for each thread of the engine.
-A_THREAD = 64 << 20
+A_THREAD = 64 << 20  # bytes in addition to ten times the tables' own, and for each thread of the engine
 MEMORY, MEMORY_VARIABLE = 1 << 30, "KINETOSCOPE_QUERY_MEMORY"
 RESULT, REASON = "result.arrow", "reason.json"
 

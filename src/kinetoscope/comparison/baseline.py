@@ -52,8 +52,7 @@ KEPT_PARTS = 200  # of each count, the largest
 SHOWN_LINES = 3
 IDLE = "idle: "  # before its causes, among the parts of a step
 MOST = 16 << 20  # bytes of the file: it is read in reviews
-# A step's time (µs) that a clock can show: from a picosecond to thirty years.
-PLAUSIBLE_US = (1e-6, 1e15)
+PLAUSIBLE_US = (1e-6, 1e15)  # a step's time (µs) that a clock can show: from a picosecond to thirty years
 BASES = ("as it runs", "as recorded")
 # The gates of a check where none are given: growth of exact counts, and of time beyond doubt.
 EXACT = (

@@ -31,8 +31,7 @@ CUT = re.compile(r"Created \d+ graph partitions: (\d+) cudagraphable, (\d+) non-
 UNCAPTURED = re.compile(r"^(op\S*): reason=(?P<why>.+?), ir=\w+(?:, fx=(?P<node>.+))?$")
 # One of Inductor's nodes, before or after fusion: op3, or op3_op4 that it was fused into.
 NODE = re.compile(r"^(?P<name>op\w+): (?P<kind>\w+)\(", re.M)
-# Not a reason of the graph's: CUDA graphs were not requested.
-NOT_ASKED = "cudagraphs is disabled"
+NOT_ASKED = "cudagraphs is disabled"  # not a reason of the graph's: CUDA graphs were not requested
 EXAMPLES = 5
 
 

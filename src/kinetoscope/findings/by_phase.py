@@ -19,8 +19,7 @@ from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.rows import FindingPhase
 
-# Work and host time that belongs to no step.
-NO_STEP = "none"
+NO_STEP = "none"  # work and host time that belongs to no step
 SECOND_US = 1e6
 WORTH_A_ROW = ("high", "medium", "low")  # what only informs is in the table where a rule of servers says it
 

@@ -141,8 +141,7 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     step_name: str | None = None  # the module, function or range whose calls are the steps
     first_step: int | None = None  # the program's own number of the first recorded step, counted from 0
     passed: int | None = None  # steps of the program until they were only counted, if at all
-    # Steps from then to the program's end; None where they were not counted.
-    steps_after: int | None = None
+    steps_after: int | None = None  # steps from then to the program's end; None where they were not counted
     warmup_steps: int = 0
     settled: bool = True  # the step time had settled before these steps were recorded
     cold: bool = False  # the trace holds the program's beginning, or all of it, not steps in steady state

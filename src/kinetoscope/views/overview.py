@@ -25,8 +25,7 @@ WHOLE = {
     "lead": 4, "findings": 3, "busy": 8, "ranks": 8, "serving": 8, "run": 8, "phases": 12, "pace": 99,
     "categories": 8, "graphs": 3, "kernels": 10, "ops": 12, "next": 9,
 }  # fmt: skip
-# A file holds all of what is not named here.
-FILE = {"kernels": 20, "ops": 20, "ranks": 8}
+FILE = {"kernels": 20, "ops": 20, "ranks": 8}  # a file holds all of what is not named here
 ALL = 1_000_000
 SCREEN = Screen(
     least={"lead": 2, "findings": 1, "busy": 1, "serving": 4, "next": 2},

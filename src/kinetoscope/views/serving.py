@@ -18,8 +18,7 @@ from kinetoscope.render.blocks import *
 
 SEEN = 0.01  # waiting that is less of a step is not worth a table
 KNOWN = 0.5  # a rate is said of a part where it is known of so much of its time
-# A step whose device is busy for less is not hidden from the host.
-HIDDEN = 0.97
+HIDDEN = 0.97  # a step whose device is busy for less is not hidden from the host
 GRAPHS = {"full": "one graph", "piecewise": "pieces", "eager": "no graph"}
 ENGINES = {
     "vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM", "atom": "ATOM", "xdit": "xDiT",

@@ -22,8 +22,7 @@ from kinetoscope.recording.whole_run import PERIODS
 HALF, TWICE = 0.5, 2.0
 # Samples in a row, at the mean: a call that is shorter than the distance between two is seen once.
 IN_A_ROW = 1.5
-# A function that has this share of its time in one that it calls only passes the call on.
-PASSED_ON = 0.9
+PASSED_ON = 0.9  # a function that has this share of its time in one that it calls only passes the call on
 IN_EACH_STEP = frozenset({"backward", "optimizer"})
 
 

@@ -80,8 +80,7 @@ def kernel_cause(
     return SLOW_KERNEL, str(name)
 
 
-# Of a lateness so much must be one rank's doing, for one cause.
-MOST = 0.5
+MOST = 0.5  # of a lateness so much must be one rank's doing, for one cause
 START = "recording's start"
 FAR = 1000  # collectives to go back over
 

@@ -54,8 +54,7 @@ WARMING = 1.5
 # A call of the whole model runs attention in several layers; of one layer in no more than three kernels.
 LAYERS = 4
 RECURRING = 3  # what recurs less often may be anything
-# Of the longest pause between launches: pauses this long are between steps as well.
-AS_LONG = 0.5
+AS_LONG = 0.5  # of the longest pause between launches: pauses this long are between steps as well
 ATTENTION = r"(?i)^attention$"
 CACHE = r"(?i)cache"  # writes keys and values
 BACKWARD = r"(?i)bwd|backward"

@@ -26,8 +26,7 @@ from kinetoscope.trace.model import Trace
 
 TRAIN, FORWARD, EVALUATE, REQUEST = "train", "forward", "evaluate", "request"
 STEP = "step"  # where the recording holds the device's work alone, nothing says what it was for
-# What serving engines say of their steps.
-ENGINE_PHASES = get_args(Phase)
+ENGINE_PHASES = get_args(Phase)  # what serving engines say of their steps
 PARTS = "^(encode|prefill|decode)$"
 EVALUATION = "^evaluate$"
 # Gradients are set to zero wherever a program likes.
@@ -36,8 +35,7 @@ BACKWARD = rf"{AUTOGRAD_NODE}|^Optimizer\.step#"
 # Steps are unlike when one takes so many times as long, or when they share less than this of their launches.
 TIMES_AS_LONG = 3.0
 SIMILAR = 0.5
-# One step with the others' kernels that took long is their outlier.
-ENOUGH = 2
+ENOUGH = 2  # one step with the others' kernels that took long is their outlier
 TOP = 5
 
 Launches = Mapping[str, int]

@@ -24,8 +24,7 @@ LITTLE = 0.01
 COPIED = tuple(1 << power for power in range(14, 30, 2))
 # The dtype that a product of these tensors computes in.
 _COMPUTED_IN = {"bfloat16": "bf16", "float16": "fp16", "float32": "tf32", "float64": "fp64"}
-# Kernels are timed together, interleaved, as long as their buffers stay below this.
-TOGETHER_BYTES = 4 << 30
+TOGETHER_BYTES = 4 << 30  # kernels are timed together, interleaved, as long as their buffers stay below this
 COLD_SECONDS = 0.3
 
 

@@ -21,8 +21,7 @@ import msgspec
 from kinetoscope.errors import KinetoscopeError
 
 DURATION = "gpu__time_duration.sum"
-# torch.cuda._sleep(0)
-EMPTY = "spin_kernel"
+EMPTY = "spin_kernel"  # torch.cuda._sleep(0)
 METRICS = {
     DURATION: "duration_ns",
     "sm__throughput.avg.pct_of_peak_sustained_elapsed": "compute_percent",

@@ -17,8 +17,7 @@ FEWEST_ROUNDS = 24  # fewer rounds than these are never called precise, whatever
 FEWEST_TO_SETTLE = 1000
 # Rounds between two looks at the clocks and the stopping rule: as many again as there were, within these.
 FEWEST_IN_CHUNK, MOST_IN_CHUNK = 12, 96
-# A sample taken below this fraction of the rated SM clock is marked.
-SLOW_CLOCK = 0.75
+SLOW_CLOCK = 0.75  # a sample taken below this fraction of the rated SM clock is marked
 TWIN = " (again)"
 
 

@@ -106,8 +106,7 @@ def host_flush() -> Call:
     return lambda: buffer.add_(1)
 
 
-# A graph is unrolled until one replay lasts about this long.
-GRAPH_NS = 200_000
+GRAPH_NS = 200_000  # a graph is unrolled until one replay lasts about this long
 MOST_UNROLLED = 500
 # A flush (about 70 µs) is queued in front for each so many hot samples: the host stays ahead of the device.
 SAMPLES_PER_FLUSH = 3

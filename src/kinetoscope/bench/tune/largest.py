@@ -17,8 +17,7 @@ from kinetoscope.bench.tune.trial import TrialRequest
 from kinetoscope.errors import ProgramError, UsageError
 
 SCHEMA = "kinetoscope.largest/1"
-# One batch that fits and one that does not are near enough where they differ by one in so many.
-CLOSE = 100
+CLOSE = 100  # one batch that fits and one that does not are near enough where they differ by one in so many
 MOST_TRIES = 16
 
 

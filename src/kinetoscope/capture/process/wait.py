@@ -28,8 +28,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-# What is sent to many processes, one after the other, has reached all of them by then.
-TOGETHER_S = 0.05
+TOGETHER_S = 0.05  # what is sent to many processes, one after the other, has reached all of them by then
 PATIENCE_S = 2.0
 POLL_S = 0.25
 LOOK_S = 1.0

@@ -39,12 +39,10 @@ USUAL_S, SOON_S, LONGEST_S = 0.02, 0.002, 1.0
 ENOUGH = 1000  # so many samples of each period are as good as more: then the distance grows with the period
 # So many samples show what a step consists of; they are taken where steps are neither timed nor recorded.
 OF_STEPS = 20
-# Of the time, what samples may take of the processor.
-SHARE = 0.0025
+SHARE = 0.0025  # of the time, what samples may take of the processor
 MOST_CACHED = 20_000
 PATIENCE_S = 1.0  # no thread of the system's is waited for longer
-# More reasons than ever end.
-NEVER = 1 << 30
+NEVER = 1 << 30  # more reasons than ever end
 IMPORTING, COMPILING, WAITING = "importing", "compiling", "waiting"
 LOCKED = "waiting for a lock"
 # The instructions that enter a ``with`` block; Python 3.14 loads ``__enter__`` and calls it. Where that is in

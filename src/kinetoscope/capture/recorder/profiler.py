@@ -242,8 +242,7 @@ SessionKind = Literal["full", "first", "light", "lines", "capture"]
 
 # Kineto reports its stages on stderr, which is the program's own; it reads this when it is first used.
 QUIET = {"KINETO_LOG_LEVEL": "99"}
-# Bytes, at least, that hold what Kineto writes last: the trace's name.
-ENDING = 1 << 13
+ENDING = 1 << 13  # bytes, at least, that hold what Kineto writes last: the trace's name
 _OURS: WeakSet[Any] = WeakSet()
 
 

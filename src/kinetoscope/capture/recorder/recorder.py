@@ -58,8 +58,7 @@ from kinetoscope.recording.manifest import StepTimings
 Following = Callable[[Source, Collection[str], bool], None]
 # An iteration may launch 100,000 ops a second, of 1 kB each in memory and on disk: what --budget allows for.
 MB_PER_SECOND = 100.0
-# Longer passes of a loop are no steps: three are recorded, of 100 MB each for a second.
-LONGEST_PASS_S = 1.0
+LONGEST_PASS_S = 1.0  # longer passes of a loop are no steps: three are recorded, of 100 MB each for a second
 ELSEWHERE = (
     "requests generated in other threads than the one that was recorded: neither their ops nor lines are in "
     "the recording (`kinetoscope run --on-request` records all threads)"

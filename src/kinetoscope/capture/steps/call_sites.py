@@ -19,8 +19,7 @@ from kinetoscope.capture import cells
 from kinetoscope.capture.steps.loops import Loop, Position, Site, loops_around
 
 LONGEST_ROUND = 16
-# A round is believed once it has been seen so often in a row.
-ROUNDS = 3
+ROUNDS = 3  # a round is believed once it has been seen so often in a row
 KEPT = LONGEST_ROUND * ROUNDS
 # So many calls from one place in a row, and so many times as many as there were before, are a loop's of their
 # own: what came before, as where a benchmark waits for the device before it reads the clock, is none of it.

@@ -71,8 +71,7 @@ class FrameDraft(Struct, eq=False):
     backend: records.RecordedBackend | None = None
     graphs: list[GraphDraft] = field(default_factory=list[GraphDraft])
     texts: dict[str, LogRecord] = field(default_factory=dict[str, LogRecord])
-    # texts that were found outside of the log
-    apart: dict[str, str] = field(default_factory=dict[str, str])
+    apart: dict[str, str] = field(default_factory=dict[str, str])  # texts that were found outside of the log
     partitioner: LogRecord | None = None
     aot_metadata: LogRecord | None = None
     post_grad: LogRecord | None = None  # since the last generated module, of the next

@@ -25,8 +25,7 @@ Source
 from kinetoscope.findings.rule import *
 
 MISALIGNED = r"(bf16|f16|s16816|s161616|h16816|h1688|_i8|s8)\w*align[124]\b"
-# Share of the kernel's time that padding saves.
-GAIN = {"1": 0.75, "2": 0.5, "4": 0.25}
+GAIN = {"1": 0.75, "2": 0.5, "4": 0.25}  # share of the kernel's time that padding saves
 BASIS = "three quarters of align1, half of align2, a quarter of align4 kernels' time"
 
 
