@@ -426,12 +426,8 @@ def cuda_in_use() -> bool:
 
 def keep_memory_history(entries: int, *, releases: bool = False, anew: bool = True) -> None:
     """Have the allocator keep its latest allocations and releases, and where in Python each was requested; 0:
-    no longer. Blocks that live on keep where they came from.
-
-    Args:
-        releases: releases have stacks of their own.
-        anew: forget what was kept before.
-    """
+    no longer. Blocks that live on keep where they came from. ``releases``: releases have stacks of their own.
+    ``anew``: forget what was kept before."""
     import torch
 
     torch.cuda.memory._record_memory_history(

@@ -19,12 +19,9 @@ STALE_S = 60.0  # a rendezvous file that is older was left by a run that never e
 
 
 def agree_on_folder(name: str, out: Path | None, rank: int | None, host: str = "") -> tuple[Path, bool]:
-    """The recording's folder, and whether this process is the one that begins its manifest.
-
-    Args:
-        rank: None for the one process of a run that no launcher started.
-        host: where such a process is one of several, each on a host.
-    """
+    """The recording's folder, and whether this process is the one that begins its manifest. ``rank``: None
+    for the one process of a run that no launcher started. ``host``: where such a process is one of several,
+    each on a host."""
     if rank is None:
         return folders.create(name, out, host=host), True
     place = _place(name, out)

@@ -22,12 +22,8 @@ HEIGHT = 720  # pixels of a frame
 
 
 def page(*, title: str, headline: str, verdict: str, data: bytes, served: bool = False) -> str:
-    """The page.
-
-    Args:
-        data: what its script draws, as ``packed`` makes it.
-        served: ``kinetoscope view`` serves it: the page may ask that server, and no other, for the trace.
-    """
+    """The page. ``data``: what its script draws, as ``packed`` makes it. ``served``: ``kinetoscope view``
+    serves it: the page may ask that server, and no other, for the trace."""
     script, style = _text("page.js"), _text("page.css")
     return _template("page.html").render(
         title=title,

@@ -43,12 +43,9 @@ def stamp(run: LoadedRun) -> tuple[tuple[str, int, int], ...]:
 
 
 def program_now(kept: Mapping[str, str], roots: Sequence[Path]) -> str:
-    """Whether the program's files are as they were recorded.
-
-    Args:
-        kept: the text of each file by its absolute path, as the recording has it.
-        roots: folders whose files may be opened: the paths are a recording's, so that they may be any.
-    """
+    """Whether the program's files are as they were recorded. ``kept``: the text of each file by its absolute
+    path, as the recording has it. ``roots``: folders whose files may be opened: the paths are a recording's,
+    so that they may be any."""
     here = {path: text for path, text in kept.items() if inside(p := Path(path), roots) and p.exists()}
     if not here:
         return "not on this machine" if kept else "not kept in the recording"

@@ -144,10 +144,8 @@ def distinct(traces: Sequence[Trace], recorded: Iterable[Trace] = ()) -> tuple[T
     """The traces in their order, those without a rank numbered with what the others leave free.
 
     A trace has a rank by its ``distributedInfo``, or by being one of ``recorded`` (listed in a manifest).
-    Several without one take the ranks in their files' names, if these are different.
-
-    Raises:
-        InputError: two have the same rank, so they are not of one run.
+    Several without one take the ranks in their files' names, if these are different. Raises InputError where
+    two have the same rank, so they are not of one run.
     """
     listed = {id(trace) for trace in recorded}
     taken: dict[int, Trace] = {}

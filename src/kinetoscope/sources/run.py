@@ -466,10 +466,8 @@ def _those_that_are_traces(
     """The traces among the entries of a folder, a sentence on those that were not tried, and what is wrong
     with each that is none or cannot be read.
 
-    Of very many traces some are read, spread over all of them, and a sentence says so.
-
-    Raises:
-        InputError: none is a trace.
+    Of very many traces some are read, spread over all of them, and a sentence says so. Raises InputError
+    where none is a trace.
     """
     traces: list[Trace] = []
     others: list[InputError] = []

@@ -215,10 +215,8 @@ def refined(
     where they are too few to tell.
 
     Ranks of a host have one clock, unless one's collectives end elsewhere: hosts of one name may be several.
-    Clocks that differ by no more than the residual are one.
-
-    Args:
-        pairs: by rank: when each collective ended, and how far that was after where the other ranks say.
+    Clocks that differ by no more than the residual are one. ``pairs``: of each rank, when a collective ended,
+    and how far that was after where the other ranks say.
     """
     fits = {rank: _fitted(sorted(own.rows())) for rank, own in pairs.items()}
     counts = {rank: len(own) for rank, own in pairs.items()}

@@ -51,11 +51,7 @@ class Loader(NamedTuple):
 
 def loader(timings: StepTimings, step_us: float, busy_us: float | None) -> Loader | None:
     """A rank's loader, from its timed steps; None where it has no workers, or none that are known of.
-
-    Args:
-        step_us: the step as it runs.
-        busy_us: how long the device is busy in it; None without one.
-    """
+    ``step_us``: the step as it runs. ``busy_us``: how long the device is busy in it; None without one."""
     timed, workers = timed_steps(timings), timings.loader_workers
     if timed is None or not workers or not any(timed.data_s):
         return None

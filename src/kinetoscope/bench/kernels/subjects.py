@@ -50,15 +50,9 @@ class Subject(NamedTuple):
 
 
 def find(path: Path, pattern: str = "*", graph: str = "") -> tuple[list[Subject], list[str]]:
-    """The kernels of a recording that match, and what could not be followed.
-
-    Args:
-        pattern: a glob over full kernel names.
-        graph: only modules whose hash or AOT id begins with this.
-
-    Raises:
-        InputError: no module there.
-    """
+    """The kernels of a recording that match, and what could not be followed. ``pattern``: a glob over full
+    kernel names. ``graph``: only modules whose hash or AOT id begins with this. Raises InputError where no
+    module is."""
     values, _, _ = read_inputs(path)
     subjects, problems = ([], []) if graph else find_by_hand(path, pattern)
     try:

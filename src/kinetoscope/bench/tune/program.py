@@ -114,10 +114,8 @@ def tune_program(
     """Run a program under each setting, ``rounds`` times each, in random order within a round.
 
     The first round starts with empty compiler caches, one for each setting; later rounds find them filled.
-
-    Raises:
-        ProgramError: the program fails in eager mode, or has no steps.
-        MissingDependencyError: torch is not installed here.
+    Raises ProgramError where the program fails in eager mode, or has no steps, and MissingDependencyError
+    where torch is not installed here.
     """
     import_torch()
     rounds, steps = max(1, rounds), max(4, steps)

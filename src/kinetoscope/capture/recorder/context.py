@@ -37,10 +37,7 @@ def turn(folder: Path, at_once: int = AT_ONCE, patience_s: float = PATIENCE_S) -
     """At most so many ranks of a host write their traces at once: each takes a core, and all the same disk.
 
     Yields whether this is one of the processes that write now; after ``patience_s`` it goes ahead all the
-    same.
-
-    Args:
-        folder: where the ranks of a recording meet. Where files cannot be locked there are no turns.
+    same. ``folder``: where the ranks of a recording meet. Where files cannot be locked there are no turns.
     """
     taken = _taken(folder, at_once, time.monotonic() + patience_s)
     try:

@@ -426,10 +426,7 @@ def _exported(write: Callable[[Path], None], path: Path) -> Path:
     """The trace that ``write`` writes, in a file next to ``path``, whole.
 
     Kineto says on stderr only, if at all, that it could not write. What it leaves then is removed: it would
-    keep room from a program whose disk is full.
-
-    Raises:
-        OSError: it is not whole.
+    keep room from a program whose disk is full. Raises OSError where it is not whole.
     """
     exported = path.with_suffix(".part.json")
     exported.open("wb").close()  # Kineto would complain on the program's stderr

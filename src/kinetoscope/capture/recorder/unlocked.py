@@ -93,10 +93,8 @@ _THREAD_AT = 24
 def first_used_here(registered_in: int) -> Generator[None]:
     """Let this thread use Kineto for the first time in a process, without a message on the program's stderr.
 
-    Kineto would say there that another thread has registered it, and then do the same.
-
-    Args:
-        registered_in: the thread that imported torch. Where Kineto has another one, nothing is changed.
+    Kineto would say there that another thread has registered it, and then do the same. ``registered_in``: the
+    thread that imported torch. Where Kineto has another one, nothing is changed.
     """
     place = _registration()
     ours = place is not None and place.value == registered_in & 0xFFFFFFFF

@@ -31,11 +31,8 @@ LARGE, FEW = 2_000_000, 2
 def build(run: LoadedRun, *, page: bool = False) -> Report:
     """Run every analysis and put the results together.
 
-    The findings take as long as all the rest: they are looked for at the same time, where that saves time
-    and memory is no matter.
-
-    Args:
-        page: with what only the page shows: all events, all generated code.
+    The findings take as long as all the rest: they are looked for at the same time, where that saves time and
+    memory is no matter. ``page``: with what only the page shows: all events, all generated code.
     """
     is_large = sum(trace.source.events for trace in run.traces) > LARGE and cores() <= FEW
     proven = measurements(run)
