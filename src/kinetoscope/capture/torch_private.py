@@ -22,8 +22,6 @@ from typing import Any, TypedDict
 # Loggers whose messages are no part of the structured log; with the name TORCH_LOGS knows them by.
 TAPPED_LOGGERS = {
     "torch._inductor.scheduler.__fusion": "fusion",
-    "torch._inductor.debug.__ir_pre_fusion": "ir_pre_fusion",
-    "torch._inductor.debug.__ir_post_fusion": "ir_post_fusion",
     "torch._inductor.cudagraph_trees.__cudagraphs": "cudagraphs",
     "torch._inductor.cudagraph_utils.__cudagraphs": "cudagraphs",
     "torch._inductor.scheduler.__cudagraphs": "cudagraphs",
