@@ -79,9 +79,7 @@ class DeviceHistory(Struct, frozen=True, eq=False, dict=True):
     @property
     def failed_stack(self) -> int | None:
         """The stack of the allocation that failed; None where none did, or no stacks were recorded."""
-        failures = self.snapshot.entries.filter(
-            pl.col("device") == self.device, pl.col("action") == OOM, pl.col("bytes") == self.failed_bytes
-        )
+        failures = self.snapshot.entries.filter(device=self.device, action=OOM, bytes=self.failed_bytes)
         is_known = len(failures) and len(self.snapshot.stacks) > 1
         return int(failures["stack"][-1]) if is_known else None
 
@@ -138,10 +136,10 @@ def _failure(snapshot: Snapshot, device: int, held: Held | None) -> dict[str, in
     barrier of its ranks, a copy of its state to write it down. One that goes on soon has more than that."""
     if held is not None:
         return None
-    entries = snapshot.entries.with_row_index("place").filter(pl.col("device") == device)
-    last = entries.filter(pl.col("action") == OOM).tail(1).select("place", "bytes", "address")
+    entries = snapshot.entries.with_row_index("place").filter(device=device)
+    last = entries.filter(action=OOM).tail(1).select("place", "bytes", "address")
     for row in last.iter_rows(named=True):
-        later = entries.filter(pl.col("action") == ALLOC, pl.col("place") > row["place"])
+        later = entries.filter(pl.col("place") > row["place"], action=ALLOC)
         if whole(later["bytes"].sum()) < row["bytes"]:
             return row
     return None
@@ -212,7 +210,7 @@ def block_sizes(history: DeviceHistory, here: pl.DataFrame) -> pl.Series:
 def _whole_segments(history: DeviceHistory, here: pl.DataFrame) -> int:
     """Bytes of segments that hold nothing; 0 where segments grow and shrink, and none is ever whole."""
     snapshot = history.snapshot
-    entries = snapshot.entries.filter(pl.col("device") == history.device)
+    entries = snapshot.entries.filter(device=history.device)
     if entries["action"].is_in([MAP, UNMAP]).any() or snapshot.segments["is_expandable"].any():
         return 0
     there = segments_then(history)
@@ -224,13 +222,13 @@ def segments_then(history: DeviceHistory) -> pl.DataFrame:
     """The segments that were there at the peak, by address: ``address`` (twice, as ``segment``), ``bytes``,
     ``stream``, ``pool``."""
     snapshot, device, place = history.snapshot, history.device, history.place
-    entries = snapshot.entries.with_row_index("place").filter(pl.col("device") == device)
+    entries = snapshot.entries.with_row_index("place").filter(device=device)
     changes = entries.filter(pl.col("action").is_in([SEGMENT, SEGMENT_FREE])).filter(pl.col("place") > place)
     first = changes.group_by("address", maintain_order=True).first()
     columns = "address", "bytes", "stream", "pool"
-    gone = first.filter(pl.col("action") == SEGMENT_FREE).select(columns)
-    later = first.filter(pl.col("action") == SEGMENT).select("address")
-    now = snapshot.segments.filter(pl.col("device") == device).select(columns)
+    gone = first.filter(action=SEGMENT_FREE).select(columns)
+    later = first.filter(action=SEGMENT).select("address")
+    now = snapshot.segments.filter(device=device).select(columns)
     there = pl.concat([now.join(later, on="address", how="anti").join(gone, on="address", how="anti"), gone])
     return there.sort("address").with_columns(segment="address")
 
@@ -304,7 +302,7 @@ def over_time(history: DeviceHistory, points: int) -> pl.DataFrame:
     shown = pl.concat([marks["most"], marks["place"]]).unique()
     found = table.filter(pl.col("place").is_in(shown.implode())).drop("held").sort("place")
     for role in ROLES:
-        of_role = history.known.filter(pl.col("role") == role)
+        of_role = history.known.filter(role=role)
         if not of_role.is_empty():
             found = _summed(found, role, [changes(of_role)])
     in_pools = changes(history.known.filter(pl.col("pool") != 0)).with_columns(-pl.col("change"))

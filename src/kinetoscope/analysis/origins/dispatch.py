@@ -20,15 +20,9 @@ from kinetoscope.trace.model import Trace
 
 
 def chains(run: LoadedRun, name: str, category: str | None = None) -> ChainListing:
-    """How the kernels came about whose full or short name contains ``name``.
-
-    Args:
-        name: with ``*`` or ``?``, a pattern that has to fit the whole name.
-        category: only work of this category.
-
-    Raises:
-        UsageError: no device work (of that category) has such a name.
-    """
+    """How the kernels came about whose full or short name contains ``name``. ``name``: with ``*`` or ``?``, a
+    pattern that has to fit the whole name. ``category``: only work of this category. Raises UsageError where
+    no device work (of that category) has such a name."""
     table = belonging(run)
     total = int(table["duration_ns"].sum())
     seen = table["name"].unique().cast(pl.String).sort().to_list()

@@ -65,9 +65,7 @@ def _measured(trace: Trace) -> tuple[pl.DataFrame, int]:
         # How soon a step's first work follows its mark at the least. The first step begins as soon: what is
         # later is time of its own, unless the device was still busy with what went before.
         lag = max(0, min(start - mark for start, (mark, _) in zip(starts, host, strict=True)))
-        ran_before = work(trace).filter(
-            pl.col("device") == launched["device"][0], pl.col("start_ns") < starts[0]
-        )
+        ran_before = work(trace).filter(pl.col("start_ns") < starts[0], device=launched["device"][0])
         starts[0] = max(host[0][0] + lag, min(starts[0], whole(ran_before["end_ns"].max())))
         ends = [max(end, reach.get(step, (end, end))[1]) for step, (_, end) in enumerate(host)]
         ends[-1], closing = _end(trace, launched, starts[-1], host[-1], lag, reach[max(reach)][1])

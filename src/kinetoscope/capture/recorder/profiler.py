@@ -268,12 +268,6 @@ class KinetoSession:
 
     The marks are written into the exported file. A ``record_function`` would mark them as well, but it is an
     op: what the program has put between itself and its ops (a ``TorchDispatchMode``, NVTX) would see it.
-
-    Args:
-        memory: the allocator's history, which notes where steps begin and end.
-        stacks: Python's stacks are recorded.
-        captures: watches which graphs are replayed; None where that is of no matter.
-        arguments: torch.profiler.profile's.
     """
 
     # It records one thread, which alone can end it: from another, torch finds no session to end, and crashes
@@ -284,11 +278,11 @@ class KinetoSession:
 
     def __init__(
         self,
-        memory: NoMemoryHistory | None,
+        memory: NoMemoryHistory | None,  # the allocator's history, which notes where steps begin and end
         *,
-        stacks: bool,
-        captures: Captures | None = None,
-        **arguments: Any,
+        stacks: bool,  # Python's are recorded
+        captures: Captures | None = None,  # watches which graphs are replayed; None: that is of no matter
+        **arguments: Any,  # torch.profiler.profile's
     ) -> None:
         from torch.profiler import profile
 
@@ -467,10 +461,8 @@ class TorchDevice:
         The two take turns. An op that is open while a session ends, as a range around several steps is,
         writes its end through a pointer into that session's memory, which is freed by then, unless it finds
         no session of its own session's sort (seen on PyTorch 2.13: the next session crashed, or the end).
-
-        Args:
-            any_thread: record every thread, so that any may end the recording; costs a little more an event.
-            of: the class of a full session.
+        ``any_thread``: record every thread, so that any may end the recording; costs a little more an event.
+        ``of``: the class of a full session.
         """
         self.all_threads = any_thread or not self.all_threads
         made = self._session(kind, of)

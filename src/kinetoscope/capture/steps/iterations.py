@@ -46,11 +46,8 @@ class Iterations:
         self, module: Hashable = 0, *, fed: bool = False, between: Callable[[], bool] = lambda: False
     ) -> bool:
         """The model is called without gradients: whether a third iteration begins after two similar ones.
-
-        Args:
-            fed: a data loader has given a batch since the call before.
-            between: whether it is called in the very loop in which an optimizer steps; asked once a run.
-        """
+        ``fed``: a data loader has given a batch since the call before. ``between``: whether it is called in
+        the very loop in which an optimizer steps; asked once a run."""
         if self.looking and self._updates:
             # Each pass of that loop has one step, and now and then an evaluation.
             if max(self._of_one.values()) >= FEWEST and between():

@@ -21,12 +21,8 @@ NOT_GRAPHS = {"guards", "bytecode", "modified bytecode", "error"}
 def as_document(
     compilation: CompiledProgram, joined: Joined | None = None, *, texts: bool = False
 ) -> document.Compilation:
-    """All rows of ``compilation``.
-
-    Args:
-        joined: it and a trace; without, everything that only a device can tell is null or left out.
-        texts: add guard trees, bytecode, graphs and generated code (large).
-    """
+    """All rows of ``compilation``. ``joined``: it and a trace; without, everything that only a device can
+    tell is null or left out. ``texts``: add guard trees, bytecode, graphs and generated code (large)."""
     rows = joined.compilation if joined else compilation
     ops = dict.fromkeys(op for graph in rows.graphs for op in graph.op_counts)
     return row(

@@ -89,12 +89,8 @@ def _rows(run: LoadedRun, found: StepReplay, path: Sequence[PathPart]) -> list[d
 
 
 def _lines(called: pl.Series, rows: list[int], times: list[float]) -> list[document.PausedLine]:
-    """The lines in which a thread was between its ops.
-
-    Args:
-        called: by host event, the line to name before it.
-        rows: the ops that followed; ``times``, the µs before each.
-    """
+    """The lines in which a thread was between its ops. ``called``: by host event, the line to name before it.
+    ``rows``: the ops that followed; ``times``, the µs before each."""
     if called.null_count() == len(called):
         return []
     spent = defaultdict[str, float](float)

@@ -45,9 +45,7 @@ def find(view: RankView) -> Findings:
         kind = steps(view.trace).filter(phase=row.phase, graph=row.graph_mode, batch=row.batch)
         if kind.is_empty():  # of another stage
             continue
-        work = parted(view.trace).filter(
-            pl.col("step").is_in(kind["step"].implode()), pl.col("part") == "matmul"
-        )
+        work = parted(view.trace).filter(pl.col("step").is_in(kind["step"].implode()), part="matmul")
         bound = work.join(
             costs(view.trace).filter(pl.col("compute_ns") > pl.col("memory_ns")).select("id"),
             on="id",
