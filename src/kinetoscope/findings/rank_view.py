@@ -182,12 +182,8 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
         if len(self.trace.steps):
             # Work without a launch in the file, before any that has one, was launched before the recording.
             first = table["start_ns"].filter(table["launch"].is_not_null()).min()
-            left_over = (
-                pl.col("launch").is_null() & (pl.col("start_ns") < first)
-                if first is not None
-                else pl.lit(False)
-            )
-            table = table.filter(pl.col("step").is_not_null() & ~left_over)
+            left_over = pl.col("launch").is_null() & (pl.col("start_ns") < pl.lit(first, pl.Int64))
+            table = table.filter(pl.col("step").is_not_null() & ~left_over.fill_null(False))
         return table.with_columns(op_name=self.trace.host_events["name"][table["op"]])
 
     @cached_property
@@ -196,8 +192,8 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
         return launches(self.trace.device_events["launch"])
 
     @cached_property
-    def launched_within(self) -> pl.DataFrame:
-        """How many device events each op and call ``launched`` (``id``: its row of ``host_events``)."""
+    def launched_within(self) -> pl.Series:
+        """By row of ``host_events`` how many device events were launched by it and what is inside it."""
         return launched_within(self.trace, self.launched)
 
     @cached_property
@@ -359,15 +355,16 @@ def launches(each: pl.Series) -> pl.DataFrame:
     return pl.DataFrame({"launch": runs.field("value"), "launched": runs.field("len")})
 
 
-def launched_within(trace: Trace, launched: pl.DataFrame) -> pl.DataFrame:
-    """By op or call (``id``) how many device events it ``launched``, given that of each ``launch``."""
-    parent, counts = trace.host_events["parent"], is_op(trace)
-    levels = [launched.rename({"launch": "id"})]
-    while len(levels[-1]):
-        above = levels[-1].with_columns(parent.gather(levels[-1]["id"]).alias("id")).drop_nulls("id")
-        levels.append(above.group_by("id").agg(pl.col("launched").sum()))
-    found = pl.concat(levels, how="vertical_relaxed").group_by("id").agg(pl.col("launched").sum())
-    return found.filter(counts.gather(found["id"]))
+def launched_within(trace: Trace, launched: pl.DataFrame) -> pl.Series:
+    """``RankView.launched_within``, given how many each ``launch`` alone ``launched``."""
+    parent = trace.host_events["parent"]
+    total = constant(0, len(parent), pl.UInt32)
+    while len(launched):
+        at = launched["launch"]
+        total = total.scatter(at, total.gather(at) + launched["launched"])
+        above = launched.with_columns(launch=parent.gather(at)).drop_nulls("launch").sort("launch")
+        launched = above.group_by("launch", maintain_order=True).agg(pl.sum("launched"))
+    return total
 
 
 @remembered

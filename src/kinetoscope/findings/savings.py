@@ -19,6 +19,7 @@ from kinetoscope.analysis.replay.change import (
     without_host,
     without_idle,
 )
+from kinetoscope.analysis.replay.host import is_op
 from kinetoscope.findings import evidence
 from kinetoscope.findings.model import SEVERITIES, Finding, Proof, Saving, Severity
 from kinetoscope.findings.rank_view import RankView, launched_within, launches
@@ -143,9 +144,9 @@ def _calls(view: RankView, shorter: pl.DataFrame) -> ReplayChange:
     if gone.is_empty():
         return NOTHING
     removed = launched_within(trace, launches(trace.device_events["launch"][gone["id"].unique()]))
-    calls = removed.join(view.launched_within, on=["id", "launched"])["id"]
-    host = trace.host_events[calls.sort()]
-    return without_host(host.filter(~host["parent"].is_in(calls.implode()).fill_null(False)))
+    calls = (removed > 0) & (removed == view.launched_within) & is_op(trace)
+    outermost = calls & ~calls.gather(trace.host_events["parent"]).fill_null(False)
+    return without_host(trace.host_events.select("lane", "start_ns", "duration_ns").filter(outermost))
 
 
 def called(view: RankView, events: pl.DataFrame, share: float = 1.0) -> ReplayChange:
@@ -201,8 +202,8 @@ def within_peaks(view: RankView, events: pl.DataFrame) -> pl.DataFrame:
     seconds = pl.max_horizontal(
         pl.col("bytes") / pl.col("peak_bandwidth"), pl.col("flops") / pl.col("peak_flops")
     )
-    calls = costed(view.trace).select("id", "time_ns", least_ns=1e9 * seconds).drop_nulls()
-    of_op = calls.with_columns(op=view.trace.device_events["op"][calls["id"]]).group_by("op")
+    calls = costed(view.trace, (1e9 * seconds).alias("least_ns")).drop_nulls()
+    of_op = calls.with_columns(op=view.trace.device_events["op"][calls["id"]]).sort("op").group_by("op")
     least = of_op.agg(least=(pl.col("least_ns").sum() / pl.col("time_ns").sum()).clip(upper_bound=1.0))
     most = pl.col("duration_ns") * (1 - pl.col("least").fill_null(0.0))
     return (

@@ -77,22 +77,26 @@ def _eager(view: RankView) -> tuple[pl.Series, pl.DataFrame]:
     """The calls with such a mask (rows of ``host_events``), and the work of all of them and of their backward
     passes; ``mask``: what writes the mask."""
     host = view.trace.host_events
-    call = view.around(CALL)
-    work = view.work.filter(view.work["kind"] == "kernel").drop_nulls("launch")
-    work = work.with_columns(call=call[work["launch"]], mask=matching(work, "op_name", MASK))
-    masks = blocks(work.filter("mask", pl.col("call").is_not_null()))
-    masked = masks.filter(pl.col("blocks") * OF_A_BLOCK >= PAIRS)["call"].unique()
+    call, is_kernel = view.around(CALL), view.work["kind"] == "kernel"
+    work = view.work.with_columns(mask=matching(view.work, "op_name", MASK))
+    masks = blocks(work.filter(pl.col("mask"), is_kernel)).filter(pl.col("blocks") * OF_A_BLOCK >= PAIRS)
+    masked = call.gather(masks["launch"]).drop_nulls().unique()
+    if masked.is_empty():
+        return masked, work.clear()
+    work = work.filter(is_kernel).drop_nulls("launch")
     forward = call.is_in(masked.implode()).fill_null(False)
     node = view.around(AUTOGRAD_NODE).gather(work["launch"])
     sequences = host["sequence"].filter(forward).drop_nulls().unique()
     back = host["sequence"].gather(node).is_in(sequences.implode()).fill_null(False)
-    return masked, work.filter(forward.gather(work["launch"]) | back).drop("call")
+    return masked, work.filter(forward.gather(work["launch"]) | back)
 
 
 def _compiled(view: RankView) -> tuple[pl.Series, pl.DataFrame]:
     """The same of compiled graphs, by the compile log; what writes their masks is not looked for."""
     log = view.run.compilation
     masked = pl.DataFrame(list(_masked(log)) if log else [], KEY, orient="row")
+    if masked.is_empty():
+        return pl.Series(dtype=pl.UInt32), view.work.clear().with_columns(mask=pl.lit(False))
     of_graphs = launched(view.trace).select(*KEY, "child", id=view.trace.device_events["id"])
     found = of_graphs.join(masked, on=list(KEY), how="semi")
     forward = found.filter(~pl.col("op").str.ends_with("_backward"))
