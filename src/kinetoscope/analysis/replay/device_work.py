@@ -58,9 +58,7 @@ def launched(trace: Trace) -> pl.DataFrame:
         .with_columns(reach_ns=reach)
         .with_columns(
             work_ns=(pl.col("end_ns") - pl.max_horizontal("start_ns", "reach_ns")).clip(lower_bound=0),
-            point_ns=pl.when(pl.col("point_ns").is_not_null()).then(
-                pl.min_horizontal("point_ns", "start_ns")
-            ),
+            point_ns=pl.col("point_ns").clip(upper_bound=pl.col("start_ns")),
         )
     )
 
@@ -182,15 +180,11 @@ def delays(trace: Trace) -> pl.DataFrame:
     latest = sources.select("row", ends).group_by("row").agg(pl.col("source_ns").max())
     arrival = shortest_arrival_ns(trace)
     graph = matching(trace.host_events, "name", GRAPH_LAUNCH)[work["launch"]].fill_null(False)
-    table = (
-        work.join(latest, on="row", how="left", maintain_order="left")
-        .with_columns(
-            before_ns=pl.max_horizontal("reach_ns", "source_ns"),
-            arrived_ns=pl.min_horizontal(pl.col("point_ns") + arrival, "start_ns"),
-            sort=pl.struct(graph.alias("graph"), "kind", pl.col("source_ns").is_null()),
-        )
+    table = work.join(latest, on="row", how="left", maintain_order="left").with_columns(
+        before_ns=pl.max_horizontal("reach_ns", "source_ns"),
         # Where no launch was recorded, nothing says that the work could have come earlier than it did.
-        .with_columns(pl.when(pl.col("point_ns").is_not_null()).then("arrived_ns"))
+        arrived_ns=(pl.col("point_ns") + arrival).clip(upper_bound=pl.col("start_ns")),
+        sort=pl.struct(graph.alias("graph"), "kind", pl.col("source_ns").is_null()),
     )
     late = (pl.col("arrived_ns") >= pl.col("before_ns")).fill_null(pl.col("before_ns").is_null())
     slack = pl.col("start_ns") - pl.max_horizontal("arrived_ns", "before_ns")
@@ -204,15 +198,12 @@ def delays(trace: Trace) -> pl.DataFrame:
     arriving = pl.min_horizontal(arrival + pl.col("arriving_ns"), since_launch)
     pausing = pl.min_horizontal("pausing_ns", since_before)
     to_launch = pl.col("arrived_ns") - pl.col("point_ns")
+    pause = pl.when("late").then(pausing).otherwise(pl.coalesce(kept, "pausing_ns"))
     return table.select(
         *work.columns,
         "before_ns",
         latency_ns=pl.when("late").then(to_launch + pl.coalesce(kept, "arriving_ns")).otherwise(arriving),
-        pause_ns=pl.when("late")
-        .then(pausing)
-        .otherwise(pl.coalesce(kept, "pausing_ns"))
-        .fill_null(0)
-        .clip(lower_bound=0),
+        pause_ns=pause.fill_null(0).clip(lower_bound=0),
         lost_ns=(kept - own).fill_null(0),
     )
 
