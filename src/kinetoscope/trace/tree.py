@@ -122,6 +122,7 @@ def _self_ns(tree: pl.DataFrame, crossing: bool) -> pl.Series:
         earlier = pl.col("end").cum_max().shift(1).over("parent", order_by="id")
         start = pl.max_horizontal("start_ns", earlier)
         covered = (pl.col("end") - start).clip(0)
-    spent = children.with_columns(covered.alias("covered")).group_by("parent").agg(pl.col("covered").sum())
+    each = children.select("parent", covered=covered).sort("parent")  # in order, groups need no hashes
+    spent = each.group_by("parent", maintain_order=True).agg(pl.col("covered").sum())
     inside = pl.repeat(0, len(tree), dtype=pl.Int64, eager=True).scatter(spent["parent"], spent["covered"])
     return (tree["duration_ns"] - inside).alias("self_ns")

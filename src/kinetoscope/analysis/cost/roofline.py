@@ -35,7 +35,7 @@ DISTINCT = {
 }
 
 
-def costed(trace: Trace) -> pl.DataFrame:
+def costed(trace: Trace, *columns: pl.Expr) -> pl.DataFrame:
     """The op calls whose cost is known, one row each, in the order of ``device_events``.
 
     An op call may launch several kernels; its cost and the device time of all of them stand with the longest.
@@ -44,9 +44,10 @@ def costed(trace: Trace) -> pl.DataFrame:
         ``id`` (row of ``device_events``), ``name`` of that kernel, ``op_name``, ``shapes`` (JSON as
         recorded), ``dtype`` that bounds it, ``flops``, ``bytes`` (see ``formulas``), ``time_ns`` (of all the
         call's device work), ``peak_flops`` and ``peak_bandwidth`` (per second; null where the device is not
-        in the table).
+        in the table); or ``id``, ``time_ns`` and these ``columns`` of the others.
     """
     calls, distinct = _calls(trace)
+    distinct = distinct.select(columns or pl.all())
     return calls.select(*CALLS).hstack(distinct[calls["distinct"]])
 
 
@@ -62,7 +63,8 @@ def _calls(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
         work = work.with_columns(replay=pl.when(captured).then("launch"))
     of_longest = pl.col("duration_ns").arg_max()
     calls = (
-        work.group_by(["op", "replay"] if captured.any() else "op")
+        work.sort("op")  # in order, groups need no table of hashes
+        .group_by(["op", "replay"] if captured.any() else "op", maintain_order=True)
         .agg(pl.col("id").get(of_longest), time_ns=pl.col("duration_ns").sum())
         .filter(pl.col("time_ns") > 0)
     )

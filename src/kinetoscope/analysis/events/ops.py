@@ -178,20 +178,21 @@ def _by_row(tree: pl.DataFrame, ids: pl.Series, ns: pl.Series, column: str) -> p
 
 def _device_self(trace: Trace, tree: pl.DataFrame) -> pl.DataFrame:
     """(id, ns): device time of each host event itself: of the op around the launch, as everywhere else."""
-    device = trace.device_events
-    return _by_event(tree["stands_for"][device["op"]], device["duration_ns"])
+    return _summed(tree["stands_for"][trace.device_events["op"]], trace.device_events["duration_ns"])
 
 
 def _levels(tree: pl.DataFrame, level: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """(id, ns): device time of events themselves, then the same handed to their parents, up to the top."""
     yield level
     while len(level):
-        level = _by_event(tree["parent"][level["id"]], level["ns"])
+        level = _summed(tree["parent"][level["id"]], level["ns"])
         yield level
 
 
-def _by_event(ids: pl.Series, ns: pl.Series) -> pl.DataFrame:
-    return pl.DataFrame({"id": ids, "ns": ns}).drop_nulls("id").group_by("id").agg(pl.sum("ns"))
+def _summed(ids: pl.Series, ns: pl.Series) -> pl.DataFrame:
+    """(id, ns): times by row. In order, groups need no table of hashes."""
+    table = pl.DataFrame({"id": ids, "ns": ns}).drop_nulls("id").sort("id")
+    return table.group_by("id", maintain_order=True).agg(pl.col("ns").sum())
 
 
 def _device_rows(trace: Trace) -> pl.DataFrame:

@@ -47,7 +47,8 @@ def _sized(launches: pl.DataFrame, triple: str, name: str) -> pl.DataFrame:
     sizes = launches.select(pl.col(triple).unique()).with_columns(
         _product(pl.col(triple).cast(pl.String)).alias(name)
     )
-    return launches.join(sizes, on=triple, how="left", maintain_order="left")
+    each = launches.select(triple).join(sizes, on=triple, how="left", maintain_order="left")
+    return launches.with_columns(each[name])
 
 
 def _limit(device: DeviceProperties, name: str, otherwise: int) -> int:

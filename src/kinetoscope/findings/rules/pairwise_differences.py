@@ -95,7 +95,7 @@ def _pairs(view: RankView) -> pl.DataFrame:
     found: list[tuple[int, int]] = []
     for (_,), ops in called.group_by("lane", maintain_order=True):
         ids = ops["id"]
-        for match in PAIRS.finditer("".join(ops["letter"])):
+        for match in PAIRS.finditer(ops["letter"].str.join("")[0]):
             first = ids[match.start("ops")]
             if _of_both(view, first):
                 found += [(ids[row], first) for row in range(*match.span("ops"))]
