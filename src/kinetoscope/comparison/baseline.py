@@ -72,8 +72,7 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     ``device_us`` is the device's time in each of the recorded steps, likewise; empty of a host's program.
     ``kernels`` are launches per step by short name, those launched most; ``by`` what the other counts consist
     of, and ``step_time`` (µs). ``cpu``, ``cores`` and ``load`` (the load average when it was recorded) are
-    the host's, ``variables`` the environment's; ``command`` is what was run, ``program`` its script.
-    """
+    the host's, ``variables`` the environment's; ``command`` is what was run, ``program`` its script."""
 
     schema: str = SCHEMA
     counts: dict[str, float]

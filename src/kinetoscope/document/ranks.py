@@ -71,8 +71,7 @@ class VolumeRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class RankRow(msgspec.Struct, frozen=True, kw_only=True):
     """One rank. ``blamed_us``: what all others waited for it; ``bubble_us``: what it waited in sends and
-    receives.
-    """
+    receives."""
 
     rank: int
     host: str
@@ -104,8 +103,7 @@ class SpreadRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class SimilarRanksRow(msgspec.Struct, frozen=True, kw_only=True):
     """Ranks that compute for similar times, such as those of one pipeline stage, with the medians of their
-    windows.
-    """
+    windows."""
 
     ranks: str
     count: int
@@ -128,8 +126,7 @@ class LatenessRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class CollectiveInstance(msgspec.Struct, frozen=True, kw_only=True):
     """A collective: when each rank came and left, on one clock, from the first on, and of that what it waited
-    for the others.
-    """
+    for the others."""
 
     kind: str
     group: str

@@ -49,8 +49,7 @@ class Saving(Struct, frozen=True):
 
 class Remaining(Struct, frozen=True):
     """The time that a finding still saves once those above it are followed: these add up, to no more than the
-    step.
-    """
+    step."""
 
     # per step, ``share_of_step`` of it; ``saving_low_us`` to ``saving_high_us`` by what was measured of the
     # rule's advice
@@ -77,8 +76,7 @@ class Proof(Struct, frozen=True):
 
 class Finding(Struct, frozen=True, kw_only=True):
     """One thing found. Rules leave ``rule``, ``rank``, ``ranks``, ``lines`` and ``phases`` to the registry,
-    ``remaining``, ``paced_by`` and ``severity`` to the ledger.
-    """
+    ``remaining``, ``paced_by`` and ``severity`` to the ledger."""
 
     title: str  # one line with its numbers
     saving: Saving  # its share of the step is the severity; a finding that saves nothing is dropped, …

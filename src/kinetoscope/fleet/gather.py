@@ -105,8 +105,7 @@ def _attempted(read: Callable[[str], T], name: str) -> T | InputError:
 
 def one_a_rank(parts: Sequence[Part]) -> tuple[list[Part], list[str]]:
     """One part of each rank: of several jobs and windows the last that most ranks have, of a repeated rank
-    the first trace. Parts without a rank take the ranks that the others leave free.
-    """
+    the first trace. Parts without a rank take the ranks that the others leave free."""
     parts, remarks = one_job(parts)
     ordered = sorted(_numbered(parts), key=lambda part: (part.facts.start_ns, part.facts.path))
     windows = [(part.facts.rank, window) for part, window in zip(ordered, _windows(ordered), strict=True)]

@@ -34,8 +34,7 @@ NUMERIC: frozenset[Kind] = frozenset({"time", "change", "share", "count", "bytes
 
 class Text(msgspec.Struct, frozen=True, tag=True):
     """Words of one style; a link to ``target`` (a kernel's full name, a finding's slug, ``begin,end`` in µs,
-    …) where links exist; a stack is its lines, a part that of a page.
-    """
+    …) where links exist; a stack is its lines, a part that of a page."""
 
     text: str
     style: str = ""

@@ -33,8 +33,7 @@ def rank_in(name: str) -> int | None:
 
 def last_written(paths: Sequence[str]) -> list[str]:
     """The files of the last windows, where processes wrote several each under the names that torch's handler
-    for TensorBoard gives; of processes that wrote different numbers of them, all of those of the last run.
-    """
+    for TensorBoard gives; of processes that wrote different numbers of them, all of those of the last run."""
     written: dict[str, dict[int, str]] = {}
     for path in paths:
         if name := _WRITTEN.match(path):  # milliseconds in older releases, nanoseconds since

@@ -131,7 +131,9 @@ def compare_pairs(base: Sequence[float], other: Sequence[float], *, tail: float 
     """
     logs = [math.log(b / a) for a, b in zip(base, other, strict=True)]
     means = sorted((a + b) / 2 for a, b in itertools.combinations_with_replacement(logs, 2))
-    ratio, outside = math.exp(median(means)), _ranks_within(len(logs), tail)
+    ratio = math.exp(median(means))
+    # Sums of positive ranks, from 0 up, that have together no more than ``tail`` of all signs.
+    outside = sum(together <= tail for together in itertools.accumulate(_rank_sums(len(logs))))
     if not outside:
         return Ratio(ratio, 0.0, math.inf)
     return Ratio(ratio, math.exp(means[outside - 1]), math.exp(means[-outside]))
@@ -295,11 +297,6 @@ def _student_margin(values: Sequence[float]) -> float:
 
 def _two_sided(freedom: int) -> float:
     return student_t(1 - TAIL, freedom)
-
-
-def _ranks_within(pairs: int, tail: float) -> int:
-    """How many sums of positive ranks, from 0 up, have together no more than ``tail`` of all signs."""
-    return sum(together <= tail for together in itertools.accumulate(_rank_sums(pairs)))
 
 
 @functools.cache

@@ -57,8 +57,7 @@ def section(
     of_rank: int | None = None,  # the rank whose steps these are, where there are others
 ) -> Iterable[Block]:
     """The table of a server's steps, a sentence on each phase, and what the steps are made of; of several
-    ranks that of the first.
-    """
+    ranks that of the first."""
     if found is None:
         return
     rows = found.steps
