@@ -10,15 +10,15 @@ Why it is slow
     step, in one thread of the CPU.
 
 How it decides
-    Reads are copies from the device. Four or more in a row, with no more than a few short kernels between
-    one and the next, are a loop: it counts from its first read to its last. After any other read,
-    silences of the launching thread count, in which no op ran, from 50 µs on, until anything is launched
-    again. One that ends with 64 KiB or more copied to the device is ``unexplained-idle``'s: what is prepared
-    to be sent, such as the next batch, has little to do with what was read. Loaders, the optimizer,
-    compiling, garbage collections and anomaly detection have rules of their own. Of a loop in training all
-    goes, as it does where it runs every fiftieth step, elsewhere all but its first read; of silences, from
-    3 % of the step on. A thread other than the main one of a program that does not train may as well wait
-    for requests: no trace tells, and nothing is promised.
+    Reads are copies from the device. Four or more in a row, with no more than a few short kernels between one
+    and the next, are a loop: it counts from its first read to its last, unless it could compute all at once
+    (``looped-ops``). After any other read, silences of the launching thread count, in which no op ran, from
+    50 µs on, until anything is launched again. One that ends with 64 KiB or more copied to the device is
+    ``unexplained-idle``'s: what is prepared to be sent, such as the next batch, has little to do with what
+    was read. Loaders, the optimizer, compiling, garbage collections and anomaly detection have rules of their
+    own. Of a loop in training all goes, as it does where it runs every fiftieth step, elsewhere all but its
+    first read; of silences, from 3 % of the step on. A thread other than the main one of a program that does
+    not train may as well wait for requests: no trace tells, and nothing is promised.
 
 What to do
     Compute it on the device and copy what comes out (64 × 17 coordinates, not the heat maps); read all
@@ -45,6 +45,7 @@ from kinetoscope.findings.in_force import trains
 from kinetoscope.findings.program_lines import waits_at
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.anomaly_detection import in_checks
+from kinetoscope.findings.rules.looped_ops import outside_of_loops
 from kinetoscope.findings.rules.pageable_copy import travelling
 
 LOOP = 4  # reads in a row
@@ -70,13 +71,13 @@ def find(view: RankView) -> Findings:
 
 
 def _looped(view: RankView) -> Findings:
-    loops = _loops(view)
+    loops = outside_of_loops(view, _loops(view))
     if loops.is_empty():
         return
     host, device = view.trace.host_events, view.trace.device_events
     launched = host.select("id", "lane", "start_ns")[device["launch"].drop_nulls().unique().sort()]
     gone = device.filter(device["launch"].is_in(_inside(launched, loops).implode()))
-    change = without_host(loops) | no_wait(waits_of_loops(view)) | shorten(gone["id"], gone["duration_ns"])
+    change = without_host(loops) | no_wait(_waits_in(view, loops)) | shorten(gone["id"], gone["duration_ns"])
     saving = savings.of(view, change, "the steps without these loops, as most are where they run rarely")
     reads, size = int(loops["reads"].sum()), int(loops["bytes"].sum())
     saves = size >= A_STATE * len(loops)
@@ -291,9 +292,13 @@ def _loops(view: RankView) -> pl.DataFrame:
 
 def waits_of_loops(view: RankView) -> pl.Series:
     """The synchronising calls (rows of ``host_events``) of loops over results."""
+    return _waits_in(view, _loops(view))
+
+
+def _waits_in(view: RankView, loops: pl.DataFrame) -> pl.Series:
     host = view.trace.host_events
     waits = host.select("id", "lane", "start_ns").filter(matching(host, "name", SYNCHRONIZATION))
-    return _inside(waits, _loops(view))
+    return _inside(waits, loops)
 
 
 def _inside(events: pl.DataFrame, loops: pl.DataFrame) -> pl.Series:

@@ -1,0 +1,172 @@
+"""A loop launches small kernels in each of its passes, which could all be computed at once.
+
+What it finds
+    A ``for`` statement or a comprehension within the step, of which no pass needs what another one computed,
+    and whose passes launch small kernels: a loss for each image, each lane or each class of a batch, a norm
+    for each gradient, a small net for each head or column.
+
+Why it is slow
+    Each pass pays for Python, the dispatcher and a launch of every op, in the backward pass as well, and may
+    wait for the device. One op on all that the loop goes through pays once.
+
+How it decides
+    By the program's source and the lines of a step. Passes are independent where none reads a name before it
+    binds it, if it binds it (a recurrence, layer after layer), nor writes into what it also reads, unless
+    each reads and writes the part that its own item names; where the loop neither ends early nor calls
+    ``backward``, ``step``, ``next``, an environment, a loader or a cache; and where lines of functions that
+    it calls do nothing of the kind. Sums, and lists that are appended to, are no results that another pass
+    needs. What libraries keep between passes is not seen. A loop counts from 8 passes on, each time that the
+    step enters it, if it launches at least 50 kernels per step, half of them shorter than 20 µs. A loop in
+    such a loop is done at once with it. Of n passes one remains: its part of the host's time in the loop, of
+    its waits, and of its nodes in the backward pass. Of other passes' kernels no more is saved than the 3 µs
+    in which blocks are launched and the last one is waited for: what they compute remains. What autograd
+    fills and adds for parts of a tensor goes.
+
+What to do
+    Stack what the loop goes through (padded and masked, where lengths differ), and call each op once:
+    ``stack``, ``gather``, ``scatter``, ``where``, ``bmm``, ``vmap``. Of many small nets stack the weights for
+    one ``bmm``; of many small tables make one. On lists of tensors of any shape use ``torch._foreach_*``.
+
+Source
+    PyTorch, tutorials on ``torch.func.vmap`` and on model ensembling; ``torch._foreach_*``, by which
+    optimizers of torch update all parameters at once.
+"""
+
+from msgspec import Struct
+
+from kinetoscope.analysis.events.backward import in_backward, in_update
+from kinetoscope.analysis.events.rows import END
+from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, SYNCHRONIZATION
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.origins.loops import independent_loops
+from kinetoscope.findings.rule import *
+from kinetoscope.findings.rules.index_backward import APART_NS, whole_tensors
+from kinetoscope.findings.savings import FIXED_NS
+
+KERNELS = 50  # per step: fewer are ordinary
+SMALL_NS = 20_000  # about what a call takes the host: longer kernels hide the loop
+SEGMENT = ["lane", "start_ns", "duration_ns"]
+LAUNCHING = pl.min_horizontal("duration_ns", pl.lit(FIXED_NS))
+ADVICE = {
+    "modules": "Stack the weights of what it calls, for one bmm, one grouped convolution or one table.",
+    "parameters": "Use torch._foreach_* on the list of tensors, which launches a few kernels for all.",
+    "items": "Stack what it goes through (padded and masked, where lengths differ), and call each op once.",
+}
+READS = " Read what they give with one copy, after the loop."
+SNIPPETS = {
+    "modules": "y = torch.baddbmm(biases, x, weights)  # (n, rows, in) by (n, in, out)",
+    "parameters": "norms = torch.stack(torch._foreach_norm(gradients))",
+    "items": "losses = torch.where(mask, errors(stacked), 0).sum(1)  # of all items at once",
+}
+
+
+class LoopedOps(Struct, frozen=True, eq=False):
+    """A loop whose passes could be one: each time that the step with lines entered it (``loops``), the
+    ``segments`` of threads that it takes in the recorded steps, and their device ``work``."""
+
+    line: str
+    loops: pl.DataFrame
+    segments: pl.DataFrame
+    work: pl.DataFrame
+    reads: bool  # whether passes wait for the device
+    saving: Saving
+
+
+def find(view: RankView) -> Findings:
+    for one in looped(view):
+        kernels, passes = int((one.work["kind"] == "kernel").sum()), whole(one.loops["passes"].sum())
+        inner, sort = one.loops["inner"].drop_nulls(), str(one.loops["sort"][0])
+        and_inner = f", with that at line {inner[0].rpartition(':')[2]} in it," if len(inner) else ""
+        each = numbers.count(max(1, round(view.per_step(kernels) / passes)), "small kernel")
+        yield Finding(
+            subject=one.line,
+            title=f"The loop at {one.line}{and_inner} makes {passes:,} passes per {view.unit} of {each} "
+            "each, none of which needs another's result",
+            affected_us=view.us_of(one.work),
+            saving=one.saving,
+            evidence=[evidence.of(view, "what its passes launch", one.work)],
+            advice=ADVICE[sort] + (READS if one.reads else ""),
+            snippet=SNIPPETS[sort],
+            source=one.line,
+        )
+
+
+@remembered
+def looped(view: RankView) -> tuple[LoopedOps, ...]:
+    """The loops that this finds."""
+    loops, lines = independent_loops(view.run).get(view.rank), view.lines
+    if loops is None or lines is None or loops.is_empty():
+        return ()
+    loops = loops.with_row_index("entering")
+    noted = view.run.lines[view.rank].host_events.select("lane", "start_ns", noted="id")
+    inside = _inside(noted, loops.with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns")), "entering")
+    ops = view.trace.host_events.select("lane", "start_ns", END, lines.rows["noted"])
+    ops = ops.join(inside.select("noted", "entering"), on="noted")
+    ops = intervals.beginning_in(ops, view.trace.steps.select("start_ns", END, step="id"))
+    until = pl.max("end_ns") - pl.min("start_ns")
+    entered = ops.group_by("entering", "step", "lane").agg(pl.min("start_ns"), duration_ns=until)
+    entered = entered.join(loops.select("entering", "line", "share"), on="entering").sort("start_ns")
+    found = (
+        _looped(view, str(line), same, entered.filter(pl.col("line") == line))
+        for (line,), same in loops.group_by("line", maintain_order=True)
+    )
+    return tuple(one for one in found if one is not None)
+
+
+def _looped(view: RankView, line: str, loops: pl.DataFrame, entered: pl.DataFrame) -> LoopedOps | None:
+    host, work = view.trace.host_events, view.launched_during(entered)
+    lengths = work["duration_ns"].filter(work["kind"] == "kernel").sort()
+    if len(lengths) < KERNELS * view.steps or whole(lengths[len(lengths) // 2]) > SMALL_NS:
+        return None
+    within = _inside(host.select("id", "lane", "start_ns", "sequence"), entered)
+    if (in_backward(view.trace) | in_update(view.trace)).gather(within["id"]).any():
+        return None
+    rest = _all_but_one_pass(view, work, entered)
+    later = view.launched_during(rest)
+    of_loop = within["sequence"].drop_nulls().unique().implode()
+    nodes = host.filter(matching(host, "name", AUTOGRAD_NODE) & host["sequence"].is_in(of_loop))
+    last_nodes = nodes.sort("start_ns").tail(round(len(later) / len(work) * len(nodes)))
+    filled = whole_tensors(view).filter(pl.col("node").is_in(nodes["id"].implode()))
+    launched = [one.select("id", saved_ns=LAUNCHING) for one in (later, view.launched_during(last_nodes))]
+    saved = pl.concat([filled.select("id", saved_ns="duration_ns"), *launched], how="vertical_relaxed")
+    calls = host.select("id", "lane", "start_ns").filter(matching(host, "name", SYNCHRONIZATION))
+    waits = _inside(calls, rest)["id"]
+    thread = pl.concat([rest, in_a_row(last_nodes, APART_NS).select(SEGMENT)])
+    saving = savings.device(
+        view,
+        saved.group_by("id").agg(pl.max("saved_ns")).sort("id"),
+        "all passes but one, as far as they are calls, launches and waits",
+        more=savings.called(view, thread) | no_wait(waits),
+    )
+    if saving.share < MEDIUM:
+        return None
+    return LoopedOps(line, loops, entered, work, len(waits) > 0, saving)
+
+
+def outside_of_loops(view: RankView, segments: pl.DataFrame) -> pl.DataFrame:
+    """Segments of threads (``lane``, ``start_ns``, ``duration_ns``) without those of which more than half is
+    in such a loop."""
+    loops = [one.segments.select(SEGMENT) for one in looped(view)]
+    if not loops:
+        return segments
+    middle = pl.col("start_ns") + pl.col("duration_ns") // 2
+    middles = segments.with_row_index("row").select("row", "lane", start_ns=middle)
+    rows = _inside(middles, pl.concat(loops))["row"]
+    return segments.with_row_index("row").filter(~pl.col("row").is_in(rows.implode())).drop("row")
+
+
+def _inside(events: pl.DataFrame, segments: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    return intervals.beginning_in(events, segments.select("lane", "start_ns", END, *columns), ["lane"])
+
+
+def _all_but_one_pass(view: RankView, work: pl.DataFrame, entered: pl.DataFrame) -> pl.DataFrame:
+    """The time in which a thread is in a loop (``entered``, with the ``share`` that goes) without as much of
+    its beginning as launches one pass's part of the ``work``."""
+    launched = view.trace.host_events["start_ns"].gather(work["launch"]).alias("from_ns")
+    shares = entered.select("share").with_row_index("interval")
+    of_loop = work.select("interval", launched).join(shares, on="interval").sort("interval", "from_ns")
+    place, many = pl.int_range(pl.len()).over("interval"), pl.len().over("interval")
+    later = of_loop.filter(place >= (1 - pl.col("share")) * many)
+    begins = later.group_by("interval").agg(pl.min("from_ns"))
+    rest = entered.with_row_index("interval").join(begins, on="interval").sort("interval")
+    return rest.select("lane", start_ns="from_ns", duration_ns=END - pl.col("from_ns"))

@@ -1,0 +1,111 @@
+"""Loops over what could be computed at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import traces
+from eager import Eager
+from kinetoscope.findings.rank_view import RankView
+from kinetoscope.findings.rules import looped_ops, results_on_host
+from kinetoscope.recording.manifest import Manifest, Program, RankRecord
+from kinetoscope.sources.run import LoadedRun
+
+STEPS, EACH = 3, 6
+SOURCE = """
+model, data, total = made()
+for batch in data:
+    for x in batch:
+        total = total + loss(x)
+    total.backward()
+"""
+
+
+def training(
+    folder: Path,
+    source: str = SOURCE,
+    passes: int = 10,
+    us: float = 2.0,
+    learns: bool = False,
+    reads: int = 0,
+) -> RankView:
+    """Steps with a loop, of which each pass launches six kernels, in 122 µs of the host; the backward pass
+    does as many. The first ``reads`` ops of the loop wait for the device."""
+    program, lines = Eager(), list[tuple[str, str]]()
+    for step in range(STEPS):
+        for _ in range(passes):
+            program.note("aten::select")
+            for number in range(EACH):
+                read = {"kernel": "Memcpy DtoH (Device -> Pageable)", "bytes": 4} if number < reads else {}
+                name = "aten::item" if number < reads else "aten::mul"
+                program.run(name, us=us, sequence=program.number if learns else None, **read)
+        if learns:
+            for number in reversed(range(program.number - passes * EACH, program.number)):
+                program.backward("MulBackward0", "aten::mul", us=us, sequence=number)
+        program.run("aten::sum", us=us)
+        program.step()
+        if step == 0:
+            body = ["aten::item"] * reads + ["aten::mul"] * (EACH - reads)
+            lines = [
+                one
+                for _ in range(passes)
+                for one in (
+                    ("aten::select", "train.py(4): <module>"),
+                    *((name, "train.py(5): <module>") for name in body),
+                )
+            ]
+    lines.append(("aten::sum", "train.py(6): <module>"))
+    (folder / "kept.json").write_bytes(msgspec.json.encode(Program(files={"/home/train.py": source})))
+    kept = Manifest(ranks=(RankRecord(rank=0, program="kept.json"),))
+    trace = program.view().trace
+    run = LoadedRun((trace,), kept, folder=folder, lines={0: traces.noted(*lines)})
+    return RankView(run, trace)
+
+
+def test_a_loop_of_which_all_passes_could_be_one(tmp_path: Path) -> None:
+    (finding,) = looped_ops.find(training(tmp_path))
+    assert finding.title == (
+        "The loop at train.py:4 makes 10 passes per step of 6 small kernels each, none of which needs "
+        "another's result"
+    )
+    assert finding.affected_us == pytest.approx(10 * EACH * 2)
+    assert finding.saving.us == pytest.approx(9 * (2 + EACH * 20), rel=0.03)
+    assert not finding.saving.condition
+    assert finding.source == "train.py:4"
+
+
+def test_what_its_passes_cost_in_the_backward_pass_goes_as_well(tmp_path: Path) -> None:
+    (finding,) = looped_ops.find(training(tmp_path, learns=True))
+    assert finding.saving.us == pytest.approx(9 * (2 + 2 * EACH * 20), rel=0.05)
+
+
+def test_kernels_compute_what_they_did(tmp_path: Path) -> None:
+    """Of 19 µs each, of which the host hides as much as it takes, 3 µs go with a launch."""
+    (finding,) = looped_ops.find(training(tmp_path, us=19))
+    assert finding.saving.us == pytest.approx(9 * (2 + EACH * 20) - 9 * EACH * (19 - 3), rel=0.1)
+
+
+def test_a_loop_that_reads_is_told_so_once(tmp_path: Path) -> None:
+    view = training(tmp_path, reads=1)
+    (finding,) = looped_ops.find(view)
+    assert list(results_on_host.find(view)) == []
+    assert finding.saving.us == pytest.approx(9 * (2 + EACH * 20), rel=0.03)
+    unknown = training(tmp_path, source="", reads=1)
+    assert [found.subject for found in results_on_host.find(unknown)] == ["loop"]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        {"source": SOURCE.replace("loss(x)", "loss(x, total)")},  # each needs the one before
+        {"source": ""},  # which is not known
+        {"passes": 7},
+        {"us": 25.0},  # the device sets the pace
+    ],
+)
+def test_loops_that_stay(tmp_path: Path, program: dict[str, Any]) -> None:
+    assert not list(looped_ops.find(training(tmp_path, **program)))
