@@ -79,8 +79,8 @@ def nothing() -> Trace:
 
 
 def noted(*lines: tuple[str, str], skew: float = 0.0) -> Trace:
-    """A step that calls each op (``Layer/Attention/aten::mm`` in modules) from the line with it; the
-    profiler's clock is ``skew`` µs ahead of Python's."""
+    """A step that calls each op (``Layer/Attention/aten::mm`` in modules; or several) from the line with it;
+    the profiler's clock is ``skew`` µs ahead of Python's."""
     events = [step(9, 99, max(500, 20 * len(lines) + 2))]
     for place, (name, line) in enumerate(lines):
         at = 100 + 20.0 * place
@@ -89,7 +89,10 @@ def noted(*lines: tuple[str, str], skew: float = 0.0) -> Trace:
             event("python_function", f"nn.Module: {one}", at + 0.1 * (1 + depth), 19 - 0.2 * (1 + depth))
             for depth, one in enumerate(modules)
         ]
-        events += [event("python_function", line, at, 20), host(op, at + 5, 5)]
+        ops = op.split()
+        took = 10 / (1 + len(ops))
+        events += [event("python_function", line, at, 20)]
+        events += [host(one, at + 5 + took * number, took) for number, one in enumerate(ops)]
     for at in (1.0, 3.0):
         events.append(event("python_function", CLOCK, at, 1))
         events.append(event("user_annotation", CLOCK, at + 0.3 + skew, 0.2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ import msgspec
 import pytest
 
 import traces
-from kinetoscope.analysis.origins.unchanged import unchanged_calls
+from kinetoscope.analysis.origins.unchanged import unchanged_calls, unchanged_lines
 from kinetoscope.capture.recorder.lines import Lines
 from kinetoscope.recording.manifest import Manifest, Program, RankRecord
 from kinetoscope.sources.run import LoadedRun
 
 DEFINED = """
+from torch import zeros
+import torch
+
 class Encoder(Module):
     def forward(self, x):
         return x
@@ -57,6 +61,14 @@ class Classifier:
     def filled(self, batch):
         fill(self.latest, batch)
         return self.encoder(self.latest)
+
+    def summed(self):
+        sums = tokenize([0])
+        sums.add_(self.names)
+        return sum(self.encoder(self.names))
+
+    def filled_for(self, names):
+        return [zeros([name]) for name in names]
 
     def drawn(self):
         return self.encoder(draw(self.names))
@@ -110,6 +122,8 @@ main([[5], [6], [7], [8]])
 
 
 class Tensor(list[int]):
+    def add_(self, other: list[int]) -> None: ...
+
     def to(self, device: str) -> Tensor:
         return self
 
@@ -143,12 +157,22 @@ def train(module: Module, data: list[list[int]]) -> None:
 
 def calls(body: str, folder: Path) -> list[str]:
     """The lines of such calls in the second step of a program, without the numbers."""
+    run, text = second_step(body, folder)
+    return _lines(unchanged_calls(run)[0]["line"].unique(maintain_order=True), text)
+
+
+def _lines(places: Iterable[str], text: str) -> list[str]:
+    return [text.splitlines()[int(place.rpartition(":")[2]) - 1].strip() for place in places]
+
+
+def second_step(body: str, folder: Path) -> tuple[LoadedRun, str]:
+    """The lines of the second step of a program, and the program."""
     if sys.gettrace() is not None:
         pytest.skip("the tests are traced")
     file = folder / "program.py"
     text = textwrap.dedent(DEFINED).replace("BODY", body)
     file.write_text(text)
-    lines, marks = Lines(lambda name: name == str(file)), iter(range(9))
+    lines, marks = Lines(lambda name: name == str(file)), iter(range(99))
 
     def mark() -> None:
         match next(marks):
@@ -173,9 +197,7 @@ def calls(body: str, folder: Path) -> list[str]:
     (folder / "kept.json").write_bytes(msgspec.json.encode(Program(files={str(file): text})))
     kept = Manifest(ranks=(RankRecord(rank=0, program="kept.json"),))
     run = LoadedRun((), kept, folder=folder, lines={0: traces.trace(*events)})
-    table = unchanged_calls(run)[0]
-    numbers = [int(line.rpartition(":")[2]) for line in table["line"].unique(maintain_order=True)]
-    return [text.splitlines()[number - 1].strip() for number in numbers]
+    return run, text
 
 
 @pytest.mark.parametrize(
@@ -183,6 +205,7 @@ def calls(body: str, folder: Path) -> list[str]:
     [
         ("classifier.fixed()", "return sum(self.encoder(self.names))"),
         ("classifier.fixed_words()", "return self.encoder(tokens)"),
+        ("classifier.summed()", "return sum(self.encoder(self.names))"),  # which another adds to itself
         ("predict(classifier, batch, prompts)", "return classifier.encoder(names)"),
         ("predict(classifier, names=prompts, batch=batch)", "return classifier.encoder(names)"),
         ("x = encoder(prompts)", "x = encoder(prompts)"),
@@ -214,6 +237,7 @@ def test_what_no_line_of_the_step_changes_is_the_same_in_the_next(
         "classifier.drawn()",
         "classifier.looped(2 * batch)",
         "encoder(picked(batch))",
+        "x = [(mark(), encoder(name)) for name in prompts]",  # whose passes are the steps
         "classifier.of_newest()",
         "classifier.counted()",  # keeps what it saw
         "x = twice.of(prompts)",  # in a loop of the library, which may pass what it likes
@@ -227,3 +251,28 @@ def test_what_no_line_of_the_step_changes_is_the_same_in_the_next(
 def test_what_may_be_new_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
     monkeypatch.chdir(tmp_path)
     assert calls(body, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("x = zeros(prompts)", True),
+        ("x = torch.zeros(prompts).to('cpu')", True),
+        ("x = classifier.filled_for(prompts)", True),
+        ("x = zeros(batch)", False),
+        ("x = torch.zeros(prompts + batch)", False),
+        ("x = torch.randn(len(prompts))", False),
+        ("x = classifier.filled_for(batch)", False),
+        ("x = [zeros([name]) for name in prompts]", False),  # whose passes may be steps
+        ("x = predict(classifier, batch, prompts)", False),  # which may be another in each step
+        ("encoder(prompts)", False),  # nothing is kept of it
+        ("batch[0] = zeros(prompts)", False),
+    ],
+)
+def test_lines_that_make_the_same_of_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, found: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run, text = second_step(body, tmp_path)
+    lines = {body, "return [zeros([name]) for name in names]"}
+    assert bool(lines.intersection(_lines(unchanged_lines(run)[0], text))) == found

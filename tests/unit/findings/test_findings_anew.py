@@ -113,6 +113,15 @@ def test_a_policy_that_acts_gets_new_inputs() -> None:
     assert not list(repeated_work.find(distillation().view(found_by="iteration")))
 
 
+def with_source(folder: Path, program: Eager, source: str, *called: tuple[str, int]) -> RankView:
+    """The program with its source, and ops with the lines that call them in a step."""
+    view = program.view()
+    lines = traces.noted(*((name, f"program.py({number}): <module>") for name, number in called))
+    (folder / "kept.json").write_bytes(msgspec.json.encode(Program(files={"/home/program.py": source})))
+    kept = Manifest(ranks=(RankRecord(rank=0, program="kept.json"),))
+    return RankView(LoadedRun((view.trace,), kept, folder=folder, lines={0: lines}), view.trace)
+
+
 SOURCE = """
 encoder, prompts, data = made()
 for batch in data:
@@ -134,12 +143,8 @@ def labelling(
             program.backward("AddmmBackward0", "aten::mm", kernel=GEMM, us=200, sequence=sequence)
             program.optimizer()
         program.step()
-    view = program.view()
     called = ("aten::select", 3), (f"Encoder/{op}", 4), ("aten::mm", 5)
-    lines = traces.noted(*((name, f"label.py({number}): <module>") for name, number in called))
-    (folder / "kept.json").write_bytes(msgspec.json.encode(Program(files={"/home/label.py": source})))
-    kept = Manifest(ranks=(RankRecord(rank=0, program="kept.json"),))
-    return RankView(LoadedRun((view.trace,), kept, folder=folder, lines={0: lines}), view.trace)
+    return with_source(folder, program, source, *called)
 
 
 def test_what_is_encoded_again_in_each_step_may_be_kept(tmp_path: Path) -> None:
@@ -148,7 +153,7 @@ def test_what_is_encoded_again_in_each_step_may_be_kept(tmp_path: Path) -> None:
     assert finding.affected_us == pytest.approx(200)
     assert finding.saving.us == pytest.approx(200, rel=0.1)
     assert finding.saving.condition == "its inputs are the same in every step"
-    assert finding.source == "label.py:4"
+    assert finding.source == "program.py:4"
 
 
 @pytest.mark.parametrize(
@@ -162,6 +167,106 @@ def test_what_is_encoded_again_in_each_step_may_be_kept(tmp_path: Path) -> None:
 )
 def test_an_encoder_of_what_is_new_is_not_called_anew(tmp_path: Path, program: dict[str, Any]) -> None:
     assert not list(repeated_work.find(labelling(tmp_path, **program)))
+
+
+GRAPH = """
+model, graph, labels = made()
+for epoch in range(9):
+    loss = model(graph)[labels].sum()
+    with no_grad():
+        right = model(graph) == labels
+"""
+
+
+def graph_net(
+    folder: Path, source: str = GRAPH, first: tuple[str, ...] = ("aten::index",), starts: int | None = 1
+) -> RankView:
+    """Steps that train a net and test it; each time it gathers for 200 µs before it has any weight, and as
+    long after that."""
+    program = Eager()
+    for _ in range(STEPS):
+        for sequence in (1, None):
+            program.run(*first, kernel="index", us=200, sequence=starts if sequence else None)
+            program.run("aten::linear", kernel=GEMM, us=100, sequence=sequence)
+            program.run("aten::index", kernel="index", us=200, sequence=2 if sequence else None)
+            program.run("aten::eq", us=10, sequence=3 if sequence else None)
+        for sequence in (2, 1):
+            program.backward("AddmmBackward0", "aten::mm", kernel=GEMM, us=100, sequence=sequence)
+        program.optimizer()
+        program.step()
+    of_net = f"Net/{first[0]} aten::linear aten::index"
+    called = (of_net, 4), ("aten::eq", 4), (of_net, 6), ("aten::eq", 6)
+    return with_source(folder, program, source, *called)
+
+
+def test_what_a_trained_net_does_before_its_first_weight_may_be_kept(tmp_path: Path) -> None:
+    (finding,) = repeated_work.find(graph_net(tmp_path))
+    assert finding.title.startswith("Net is called 2 times per step, with inputs that no line of it changes")
+    assert finding.affected_us == pytest.approx(2 * 200)  # in its test as well, which begins alike
+    assert finding.saving.us == pytest.approx(2 * 200, rel=0.1)
+    assert finding.saving.condition == "its inputs are the same in every step"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        {"source": GRAPH.replace("(graph)", "(part_of(graph))")},
+        {"starts": 0},  # autograd records it: it has weights
+        {"starts": None},  # autograd is off: of weights, maybe
+        {"first": ("aten::detach",)},
+        {"first": ("aten::dropout", "aten::native_dropout")},  # another in each step
+    ],
+)
+def test_what_comes_of_weights_is_new(tmp_path: Path, program: dict[str, Any]) -> None:
+    assert not list(repeated_work.find(graph_net(tmp_path, **program)))
+
+
+SEARCH = """
+from torch.nn.utils.rnn import pad_sequence
+pages, encoder, asked = made()
+for words in asked:
+    padded = pad_sequence(pages).to("cuda")
+    best = (encoder(words) @ padded).max()
+"""
+
+
+def search(folder: Path, source: str = SEARCH, copies: bool = True, learns: bool = False) -> RankView:
+    """Steps that make pages on the host for 300 µs, copy them for 100 µs and compare them with a question."""
+    program = Eager()
+    for _ in range(STEPS):
+        program.note("aten::pad_sequence", 300)
+        kernel = "Memcpy HtoD (Pageable -> Device)" if copies else "elementwise_kernel"
+        program.run("aten::to", kernel=kernel, us=100, bytes=1_000_000)
+        if learns:
+            program.run("aten::index", kernel="index", us=100)
+            program.optimizer()
+        program.run("aten::mm", kernel=GEMM, us=100)
+        program.step()
+    weights = [("aten::index", 5), ("aten::_foreach_add_", 7)] if learns else []
+    called = ("aten::pad_sequence", 5), ("aten::to", 5), *weights, ("aten::mm", 6)
+    return with_source(folder, program, source, *called)
+
+
+def test_what_is_copied_again_in_each_step_may_be_kept_on_the_device(tmp_path: Path) -> None:
+    (finding,) = repeated_work.find(search(tmp_path))
+    assert finding.title.startswith("Each step makes 1.00 MB on the host and copies them to the device")
+    assert finding.affected_us == 100
+    assert 300 < finding.saving.us <= 300 + 100  # the copy waits for the host
+    assert finding.source == "program.py:5"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        {"source": SEARCH.replace("pad_sequence(pages)", "pad_sequence(part_of(pages))")},
+        {"source": SEARCH.replace("pad_sequence(pages)", "pages.pop()")},
+        {"source": SEARCH.replace("from torch.nn.utils.rnn", "from pages")},
+        {"copies": False},
+        {"learns": True},  # rows of a table, maybe
+    ],
+)
+def test_what_is_new_is_copied(tmp_path: Path, program: dict[str, Any]) -> None:
+    assert not list(repeated_work.find(search(tmp_path, **program)))
 
 
 def factoring(times: int, dims: list[int], trained: bool = False) -> Eager:

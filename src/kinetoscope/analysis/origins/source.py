@@ -83,7 +83,7 @@ class ProgramFile:
         self.statement: dict[int, ast.stmt] = {}
         self.function: dict[ast.stmt, Function | None] = {}
         self.parts: defaultdict[ast.stmt, list[ast.AST]] = defaultdict(list)
-        self.imported, self.shared = set(dir(builtins)), set[str]()
+        self.imported, self.of_torch, self.shared = set(dir(builtins)), set[str](), set[str]()
         self.resumed = set[Function]()  # generators, which go on where they were
         self._visit(ast.parse(text), None, None)
 
@@ -101,7 +101,11 @@ class ProgramFile:
             if isinstance(child, (ast.Global, ast.Nonlocal)):
                 self.shared |= set(child.names)
             elif isinstance(child, ast.alias):
-                self.imported.add((child.asname or child.name).partition(".")[0])
+                name = (child.asname or child.name).partition(".")[0]
+                self.imported.add(name)
+                of = node.module if isinstance(node, ast.ImportFrom) else child.name
+                if of and of.partition(".")[0] == "torch":
+                    self.of_torch.add(name)
             elif isinstance(child, (ast.Yield, ast.YieldFrom)) and function is not None:
                 self.resumed.add(function)
 

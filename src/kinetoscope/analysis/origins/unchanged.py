@@ -1,9 +1,11 @@
-"""Calls of modules that get in each step what they got in the one before, by the program's own source.
+"""Calls of modules that get in each step what they got in the one before, and lines in which torch makes the
+same of the same, by the program's own source.
 
 A name or an attribute is the same in the next step where no line of the step binds it, writes into it or
-hands it to a call for its effect, an argument of a function where its callers pass what is the same, and an
-item of a loop within the step where what that goes through is. What other expressions give may be new each
-time. What another thread writes, or a library, is not seen.
+hands it to a call for its effect, an argument of a function where its callers pass what is the same, an item
+of a loop within the step where what that goes through is, and what a function of torch gives where its
+arguments are. What other expressions give may be new each time. What another thread writes, or a library, is
+not seen.
 """
 
 from __future__ import annotations
@@ -33,13 +35,19 @@ from kinetoscope.analysis.origins.source import (
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
-# Calls that give the same again for the same: tensors in another form, words as numbers.
+# Calls that give the same again for the same: tensors in another form, words as numbers, what Python counts.
 CONVERTS = re.compile(
     r"tensor|as_tensor|from_numpy|stack|cat|to|cuda|half|float|bfloat16|long|contiguous|pin_memory|view|reshape"
     r"|flatten|(un)?squeeze|expand|repeat|permute|transpose|t|tokenize|tokenizer"
+    r"|range|len|zip|enumerate|list|tuple|reversed|sorted|min|max|sum|int|float"
 )
-# Methods that change their object: those of lists and dictionaries, and torch's that end in an underscore.
-WRITES = re.compile(r"[a-z].*[^_]_|append|extend|update|pop|popleft|insert|add|clear|remove|setdefault|put")
+# Functions of torch that give something else each time.
+DRAWS = re.compile(r"rand|normal$|bernoulli|multinomial|poisson|dropout|empty|load|seed|state")
+# Methods that change their object alone: torch's that end in an underscore, those of lists and dictionaries.
+IN_PLACE = re.compile(r"[a-z].*[^_]_")
+WRITES = re.compile(
+    rf"{IN_PLACE.pattern}|append|extend|update|pop|popleft|insert|add|clear|remove|setdefault|put"
+)
 # Names of objects that give something new each time.
 GIVES_NEW = re.compile(r"(?i)iter|loader|batches|stream|queue|generator|sampler|cursor|env")
 AS_OBJECT = ("__call__", "forward")  # functions that are called by the name of their object
@@ -60,28 +68,51 @@ class _ModuleCall(NamedTuple):
     line: str
 
 
+ModuleCalls = defaultdict[FileLine, list[_ModuleCall]]
+
+
 @remembered
 def unchanged_calls(run: LoadedRun) -> Mapping[int, pl.DataFrame]:
     """By rank whose lines were noted, the outermost such calls in the step with lines: ``lane``,
     ``start_ns``, ``end_ns``, ``module`` (the class) and ``line`` (``train.py:12``) of the call."""
     return {
-        rank: pl.DataFrame(list(_of_step(noted, run.program)), SCHEMA, orient="row")
-        for rank, noted in run.lines.items()
+        rank: pl.DataFrame(list(_outermost(*followed)), SCHEMA, orient="row")
+        for rank, followed in _followed(run).items()
     }
 
 
-def _of_step(noted: Trace, program: Mapping[str, str]) -> Iterator[_ModuleCall]:
+@remembered
+def unchanged_lines(run: LoadedRun) -> Mapping[int, list[str]]:
+    """By rank whose lines were noted, the lines (``train.py:12``) of statements in the step with lines that
+    bind or return what torch makes of the same as in the step before."""
+    return {
+        rank: [f"{place.file}:{place.number}" for place in sorted(set(step.places)) if step.makes_same(place)]
+        for rank, (step, _) in _followed(run).items()
+    }
+
+
+@remembered
+def _followed(run: LoadedRun) -> Mapping[int, tuple[_LinedStep, ModuleCalls]]:
+    found = ((rank, _of_step(noted, run.program)) for rank, noted in run.lines.items())
+    return {rank: followed for rank, followed in found if followed is not None}
+
+
+def _of_step(noted: Trace, program: Mapping[str, str]) -> tuple[_LinedStep, ModuleCalls] | None:
+    """The way of a step, and the calls of modules by the line that calls them."""
     rows = noted_lines(noted)
     last = next((one.line for one in reversed(rows) if one.line is not None), None)
     if last is None:
-        return
-    step = _LinedStep(program, last)
-    calls = defaultdict[FileLine, list[_ModuleCall]](list)
+        return None
+    step, calls = _LinedStep(program, last), ModuleCalls(list)
     for lane, start_ns, end_ns, line, module in rows:
         if line is not None:
             step.comes_by(start_ns, line)
         elif module is not None and (not (same := calls[step.at]) or start_ns >= same[-1].end_ns):
             same.append(_ModuleCall(lane, start_ns, end_ns, module, f"{step.at.file}:{step.at.number}"))
+    return step, calls
+
+
+def _outermost(step: _LinedStep, calls: ModuleCalls) -> Iterator[_ModuleCall]:
     found = [call for place, same in calls.items() if step.repeats(place, same) for call in same]
     ends = 0
     for call in sorted(found, key=lambda call: call.start_ns):
@@ -149,6 +180,20 @@ class _LinedStep:
             return False
         return same and not any(map(self._keeps_state, modules))
 
+    def makes_same(self, place: FileLine) -> bool:
+        """Whether the statement of a line binds or returns what it did in the step before."""
+        source, statement, function = self.sources.located(place)
+        if source is None or not isinstance(statement, (ast.Assign, ast.Return)):
+            return False
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        if any(isinstance(target, ast.Subscript) for target in targets):  # what is written into may be new
+            return False
+        self.following.clear()
+        try:
+            return statement.value is not None and self._same(statement.value, source, function)
+        except RecursionError:
+            return False
+
     def _keeps_state(self, call: _ModuleCall) -> bool:
         first, last = (bisect_left(self.times, at_ns) for at_ns in (call.start_ns + 1, call.end_ns))
         written = (self._written(place) for place in set(self.places[first:last]))
@@ -165,8 +210,9 @@ class _LinedStep:
                     yield node.func.value
                 yield from (keyword.value for keyword in node.keywords if keyword.arg == "out")
                 for_effect = isinstance(statement, ast.Expr) and statement.value is node
-                if for_effect and last_name(node.func) not in {"print", *self._entered}:
-                    yield from node.args  # unless the lines of what is called are known
+                name, known = last_name(node.func), {"print", *self._entered}  # what they write into
+                if for_effect and name not in known and not IN_PLACE.fullmatch(name):
+                    yield from node.args
 
     @property
     def _entered(self) -> set[str]:
@@ -178,31 +224,34 @@ class _LinedStep:
         """The names that lines of the step bind, and those that they write into."""
         bound, written = Bound(lambda: defaultdict(list)), set[str]()
         for place in set(self.places):
-            source, statement, function = self.sources.located(place)
+            source, _, function = self.sources.located(place)
             written |= source.shared if source else set()
             for target in self._written(place):
                 if isinstance(target, ast.Name) and not isinstance(target.ctx, ast.Load):
-                    bound[function][target.id].append(self._value(target, statement, function))
+                    bound[function][target.id].append(self._value(target, place))
                 else:
                     written.add(last_name(target))
         return bound, written
 
-    def _value(
-        self, target: ast.Name, statement: ast.stmt | None, function: Function | None
-    ) -> ast.expr | None:
+    def _value(self, target: ast.Name, place: FileLine) -> ast.expr | None:
         """The expression that a statement binds to a name; of a loop that the step enters anew what it goes
         through, of which each pass has the same part in each step."""
-        if isinstance(statement, ast.Assign):
-            return statement.value if statement.targets == [target] else None
-        if not isinstance(statement, ast.For) or function not in self.callers:
+        source, statement, function = self.sources.located(place)
+        if isinstance(statement, ast.Assign) and statement.targets == [target]:
+            return statement.value
+        parts = source.parts[statement] if source and statement else ()
+        loops = [node for node in parts if isinstance(node, (ast.For, ast.comprehension))]
+        loop = next((loop for loop in loops if target in ast.walk(loop.target)), None)
+        if loop is None or function not in self.callers:
             return None
-        if self.begun[statement.body[0]] < 2:  # it may be the loop whose passes are the steps
+        # It may be the loop whose passes are the steps.
+        if isinstance(loop, ast.For) and self.begun[loop.body[0]] < 2:
             return None
-        through, names = statement.iter, statement.target
+        through, names = loop.iter, loop.target
         if isinstance(through, ast.Call) and isinstance(names, ast.Tuple) and target in names.elts:
-            place, of = names.elts.index(target), through.args
+            nth, of = names.elts.index(target), through.args
             if last_name(through.func) == "zip" and len(of) == len(names.elts):
-                return of[place]
+                return of[nth]
             if last_name(through.func) == "enumerate":
                 return of[0] if of else None
         return through
@@ -231,15 +280,16 @@ class _LinedStep:
             changes = node.attr in written or node.attr in self._entered or GIVES_NEW.search(node.attr)
             return not changes and self._same(node.value, source, function, depth)
         if isinstance(node, ast.Call):
-            by_name = isinstance(node.func, ast.Name)
-            if not CONVERTS.fullmatch(last_name(node.func)):
+            by_name, name = isinstance(node.func, ast.Name), last_name(node.func)
+            of_torch = root(node.func) in source.of_torch
+            if not CONVERTS.fullmatch(name) and not (of_torch and name.islower() and not DRAWS.search(name)):
                 return False
-            parts = [*([] if by_name else [node.func]), *node.args, *node.keywords]
+            parts = [*([] if by_name or of_torch else [node.func]), *node.args, *node.keywords]
             return all(self._same(part, source, function, depth) for part in parts)
-        if isinstance(
-            node, (ast.comprehension, ast.Lambda, ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
-        ):
+        if isinstance(node, (ast.Lambda, ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)):
             return False
+        if isinstance(node, ast.comprehension):
+            return all(self._same(part, source, function, depth) for part in (node.iter, *node.ifs))
         return all(self._same(child, source, function, depth) for child in ast.iter_child_nodes(node))
 
     def _passes(self, place: FileLine, called: Function, name: str, depth: int) -> bool:

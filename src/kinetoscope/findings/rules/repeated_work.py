@@ -3,8 +3,10 @@
 What it finds
     Forward passes in a step of training whose results get no gradient: a frozen teacher, an encoder of
     texts or images, features for a loss. Modules that every step, of training or not, calls with the same:
-    an encoder of the classes' names. Matrices of one shape that are factored or inverted several times in a
-    step, without gradients.
+    an encoder of the classes' names; of modules that are trained what they do before their first weight:
+    features that are spread over a graph. What is made on the host and copied to the device anew in each
+    step, of the same: documents that are padded, tables. Matrices of one shape that are factored or
+    inverted several times in a step, without gradients.
 
 Why it is slow
     The output of such a net depends on its input alone. If the same samples come again in each epoch, not
@@ -18,17 +20,22 @@ How it decides
     adapters, and a net without its adapters is its own reference.) Left out are also averages of the
     trained net, whose weights change outside of the optimizer, and programs that act before they train, or
     write texts word by word, because their inputs are new. No trace shows whether inputs come again: what
-    the finding says to save is saved if they do. A module is called with the same where the program's source
-    and the lines of a step show it: no line that runs in the step binds, writes into or hands out for its
-    effect any name or attribute in that call; arguments of functions are followed to their callers. Left
-    out are modules that learn, draw random numbers or write attributes. Writes of other threads and of
-    libraries are not seen: that there are none is the condition. Of factorizations (Cholesky, LU, QR,
-    eigenvalues, singular values, inverses) outside of optimizers, of one matrix of one shape, all but one in
-    each step are saved if it is the same matrix.
+    the finding says to save is saved if they do. A module is called with the same where the program's
+    source and the lines of a step show it: no line that runs in the step binds, writes into or hands out
+    for its effect any name or attribute in that call; arguments of functions are followed to their callers.
+    So it is of lines that copy from the host what functions of torch make there of what is the same, as far
+    as that fits into the device's memory. Left out are modules that draw random numbers or write
+    attributes; of those that learn counts what they do before autograd records a first node, so before the
+    first weight, and what calls without gradients begin with where that is the same. Writes of other
+    threads and of libraries are not seen: that there are none is the condition. Of factorizations
+    (Cholesky, LU, QR, eigenvalues, singular values, inverses) outside of optimizers, of one matrix of one
+    shape, all but one in each step are saved if it is the same matrix.
 
 What to do
     Compute the answers once before the loop (or in the first epoch), keep them with their samples, and take
-    them from there. Inputs that are augmented, cropped or masked anew each time have no such answers.
+    them from there; what a module does before its first weight it may keep itself (``cached=True`` of
+    PyTorch Geometric's ``SGConv`` and ``GCNConv``). Inputs that are augmented, cropped or masked anew each
+    time have no such answers.
 
 Source
     Diffusion trainers that precompute latents and text embeddings (huggingface/diffusers, examples).
@@ -39,7 +46,7 @@ import re
 from kinetoscope.analysis.events.backward import in_backward, in_update, without_gradients
 from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.origins.lines import WITHIN
-from kinetoscope.analysis.origins.unchanged import unchanged_calls
+from kinetoscope.analysis.origins.unchanged import unchanged_calls, unchanged_lines
 from kinetoscope.findings.program_lines import VERIFIED
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.no_kv_cache import growing_passes
@@ -54,6 +61,9 @@ MANY = 10  # products per step: fewer are a metric's
 WORTH = 0.1  # of the device's work
 SAME = 0.5  # of the products' kernels, from which on their net is taken for the trained one
 RANDOM = r"^aten::(native_dropout|bernoulli|rand|normal|uniform|multinomial|exponential|_fused_dropout)"
+NEW = rf"{RANDOM}|^aten::detach$"  # ops of which what follows may be new, or come of weights
+CONSTANT = r"^aten::(arange|empty|eye|full|linspace|ones|zeros)(_like)?$"  # these have no number of a node
+COPIED = r"^Memcpy HtoD"
 AVERAGES = r"^aten::(_foreach_)?lerp_?$"
 
 
@@ -61,6 +71,7 @@ def find(view: RankView) -> Findings:
     yield from _factored(view)
     yield from _frozen(view)
     yield from _unchanged(view)
+    yield from _copied(view)
 
 
 def _factored(view: RankView) -> Findings:
@@ -147,27 +158,109 @@ def _unchanged(view: RankView) -> Findings:
     if trains(view) and (matching(host, "name", AVERAGES) & alone).any():
         return
     noted = view.run.lines[view.rank].host_events.select("lane", "start_ns", noted="id")
-    inside = intervals.beginning_in(noted, calls, ["lane"]).select("noted", "line")
+    calls = calls.with_row_index("call")
+    inside = intervals.beginning_in(noted, calls, ["lane"]).select("noted", "call", "line", "module")
     learned = {
         name for path in host["modules"].filter(~alone).unique().drop_nulls() for name in path.split(WITHIN)
     }
-    longest = calls.sort(pl.col("start_ns") - pl.col("end_ns"), maintain_order=True)
-    for (line,), ops in host.join(inside, on="noted").group_by("line", maintain_order=True):
-        modules = longest.filter(line=line)["module"]
-        if not learned.isdisjoint(modules) or matching(ops, "name", RANDOM).any():
+    ops = host.join(inside, on="noted", maintain_order="left")
+    learns = pl.col("module").is_in(learned)
+    for (line,), own in ops.filter(~learns.any().over("line")).group_by("line", maintain_order=True):
+        if matching(own, "name", RANDOM).any():
             continue
-        work = view.work.filter(pl.col("op").is_in(ops["id"].implode()))
-        called = view.called.filter(pl.col("id").is_in(ops["id"].implode()))
-        basis = "its calls and their work"
-        saving = savings.device(view, work, basis, "duration_ns", savings.called(view, called))
-        times = numbers.times(int((modules == modules[0]).sum()))
-        yield Finding(
-            subject=str(line),
-            title=f"{modules[0]} is called {times} per {view.unit}, with inputs that no line of it changes",
-            affected_us=view.us_of(work),
-            saving=savings.if_so(saving, "its inputs are the same in every step"),
-            evidence=[evidence.of(view, "what it launches", work)],
+        longest = calls.filter(line=line).sort(pl.col("start_ns") - pl.col("end_ns"), maintain_order=True)
+        yield _same_again(
+            view,
+            own,
+            title=_called(view, longest["module"]),
             advice="Call it once before the loop, and keep what it gives until its inputs or weights change.",
             snippet="with torch.inference_mode():\n    features = encoder(prompts)  # once, before the loop",
-            source=str(line),
         )
+    for (module,), own in ops.filter(learns).group_by("module", maintain_order=True):
+        own = _before_weights(view, own)
+        if own.is_empty():
+            continue
+        yield _same_again(
+            view,
+            own,
+            title=_called(view, calls.filter(module=module)["module"])
+            + ": what it does before its first weight is the same each time",
+            advice="Do what needs no weight once, before the loop or in the module's first call; keep it.",
+            snippet="if self.kept is None:\n    self.kept = self.spread(x, edges)  # no weight is in it\n"
+            "return self.linear(self.kept)",
+        )
+
+
+def _copied(view: RankView) -> Findings:
+    """Lines that make something on the host and copy it to the device in each step, of what none of it
+    changes; in training nothing else may come of them, as weights would."""
+    lines = view.lines
+    if lines is None or lines.verified < VERIFIED:
+        return
+    same = unchanged_lines(view.run).get(view.rank, [])
+    host = view.trace.host_events.select("id", "name", line=lines.rows["line"])
+    for _, ops in host.filter(pl.col("line").is_in(same)).group_by("line", maintain_order=True):
+        work = view.work.filter(pl.col("op").is_in(ops["id"].implode()))
+        copies = work.filter(matching(work, "name", COPIED))
+        size, memory = int(copies["bytes"].sum()) // view.steps, view.peak_and_room
+        fits = memory is None or size <= memory[1] - memory[0]
+        may_learn = len(work) > len(copies) and trains(view)
+        if copies.is_empty() or may_learn or matching(ops, "name", RANDOM).any() or not fits:
+            continue
+        yield _same_again(
+            view,
+            ops,
+            title=f"Each {view.unit} makes {numbers.size(size)} on the host and copies them to the device, "
+            "of what no line of it changes",
+            advice="Make them and copy them once, before the first step, and keep them on the device.",
+            snippet="kept = [pad_sequence(part).cuda() for part in parts]  # once, before the loop",
+        )
+
+
+def _called(view: RankView, modules: pl.Series) -> str:
+    times = numbers.times(int((modules == modules[0]).sum()))
+    return f"{modules[0]} is called {times} per {view.unit}, with inputs that no line of it changes"
+
+
+def _same_again(view: RankView, ops: pl.DataFrame, *, title: str, advice: str, snippet: str) -> Finding:
+    line = str(ops["line"][0])
+    work = view.work.filter(pl.col("op").is_in(ops["id"].implode()))
+    called = view.called.filter(pl.col("id").is_in(ops["id"].implode()))
+    basis = "its calls and their work"
+    saving = savings.device(view, work, basis, "duration_ns", savings.called(view, called))
+    return Finding(
+        subject=line,
+        title=title,
+        affected_us=view.us_of(work),
+        saving=savings.if_so(saving, "its inputs are the same in every step"),
+        evidence=[evidence.of(view, "what it launches", work)],
+        advice=advice,
+        snippet=snippet,
+        source=line,
+    )
+
+
+def _before_weights(view: RankView, ops: pl.DataFrame) -> pl.DataFrame:
+    """The ops of a module's calls that come before the first for which autograd records a node, as it does
+    from the first weight on: each op has the number that the next node gets. Calls without autograd begin
+    with the same work for as long as they call the same."""
+    host = view.trace.host_events
+    outer = view.called.filter(~in_backward(view.trace)[view.called["id"]]).select("id", "lane")
+    around = view.inside_of(outer["id"])
+    inner = pl.DataFrame({"id": around, "number": host["sequence"], "new": matching(host, "name", NEW)})
+    inner = inner.drop_nulls("id").group_by("id").agg(pl.col("number").min(), pl.col("new").any())
+    outer = outer.join(inner, on="id", how="left", maintain_order="left")
+    number, key = pl.col("number"), ["call", "turn"]
+    records = number.is_not_null() & number.ne_missing(number.backward_fill().shift(-1).over("lane"))
+    name = pl.col("name").cast(pl.String)
+    ends = pl.col("records") | pl.col("new") | number.is_null() & ~name.str.contains(CONSTANT)
+    # All recorded steps make the same call: a turn is one step's.
+    turn = (pl.col("noted") <= pl.col("noted").shift(1, fill_value=0)).cum_sum().over("call")
+    own = ops.join(outer.with_columns(records=records), on="id").sort("id")
+    own = own.with_columns(name, ends=ends, turn=turn).with_columns(place=pl.int_range(pl.len()).over(key))
+    leading = own.filter(pl.col("records").any().over(key), pl.col("ends").cum_sum().over(key) == 0)
+    shortest = min(leading.group_by(key).agg("name")["name"].to_list(), key=len, default=[])
+    expected = pl.DataFrame({"expected": shortest}, {"expected": pl.String}).with_row_index("place")
+    own = own.join(expected.cast({"place": pl.Int64}), on="place", how="left", maintain_order="left")
+    differs = pl.col("name").ne_missing(pl.col("expected")).cum_sum().over(key) > 0
+    return ops.filter(view.inside_of(own.filter(~differs)["id"])[ops["id"]].is_not_null())
