@@ -44,6 +44,12 @@ class Net:
             x = op(x)
         return x
 
+    def backward(self):
+        return op(1)
+
+    def step(self, x):
+        return op(x)
+
     def drawn(self, xs):
         for x in xs:
             yield op(x)
@@ -56,7 +62,7 @@ def over(net, xs):
 
 def main():
     xs, net, nets = list(range(10)), Net(), [Net() for _ in range(10)]
-    env, data_iter, out = Net(), iter(range(100)), [0] * 10
+    env, data_iter, out, past, model = Net(), iter(range(100)), [0] * 10, [], library
     for step in range(3):
         mark()
         BODY
@@ -165,6 +171,11 @@ def test_passes_that_need_nothing_of_each_other(
         "for x in xs:\n    fills(out, x)",  # it may read the list, too
         "for x in xs:\n    library(net, op(x))\n    y = net.forward(x)",  # which may change the net
         "for x in data_iter:\n    y = op(x)\n    if x > 10:\n        break",
+        "for x in xs:\n    y = op(x)\n    net.backward()",  # gradients of one batch after the other
+        "x = 9\nfor t in xs:\n    x = x - op(x * t)",  # a sampler
+        "words = [1]\nfor _ in xs:\n    words = [*words, op(words[-1])]",  # a writer
+        "for x in xs:\n    y = model(op(x), past)",  # which may keep what it saw
+        "for x in xs:\n    reward = net.step(x)",  # a world
         "found = [net.keeps(x) for x in xs]",
         "for x in xs[:5]:\n    y = op(x)",  # few
         "for x in xs:\n    y = x + 1",  # no ops

@@ -43,7 +43,7 @@ Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
 Loop = ast.For | Comprehension
 # Calls of what goes on from where the pass before left it.
 GOES_ON = re.compile(r"backward|step|zero_grad|next|send|recv|reset|pop|popleft|remove|clear")
-KEEPS = re.compile(rf"{GIVES_NEW.pattern}|cache|past|optimizer|scheduler")
+KEEPS = re.compile(rf"{GIVES_NEW.pattern}|cache|past|(^|_)kv($|_)|optimizer|scheduler")
 PASSES = 8  # each time that a loop is entered: of fewer much remains when they are one
 ADDS = (ast.Add, ast.Sub, ast.BitOr, ast.BitAnd)
 

@@ -13,14 +13,14 @@ How it decides
     By the program's source and the lines of a step. Passes are independent where none reads a name before it
     binds it, if it binds it (a recurrence, layer after layer), nor writes into what it also reads, unless
     each reads and writes the part that its own item names; where the loop neither ends early nor calls
-    ``backward``, ``step``, ``next``, an environment, a loader or a cache; and where lines of functions that
-    it calls do nothing of the kind. Sums, and lists that are appended to, are no results that another pass
-    needs. What libraries keep between passes is not seen. A loop counts from 8 passes on, each time that the
-    step enters it, if it launches at least 50 kernels per step, half of them shorter than 20 µs. A loop in
-    such a loop is done at once with it. Of n passes one remains: its part of the host's time in the loop, of
-    its waits, and of its nodes in the backward pass. Of other passes' kernels no more is saved than the 3 µs
-    in which blocks are launched and the last one is waited for: what they compute remains. What autograd
-    fills and adds for parts of a tensor goes.
+    ``backward``, ``step``, ``next``, an environment, a loader, a cache or a collective; and where lines of
+    functions that it calls do nothing of the kind. Sums, and lists that are appended to, are no results that
+    another pass needs. What libraries keep between passes is not seen. A loop counts from 8 passes on, each
+    time that the step enters it, if it launches at least 50 kernels per step, half of them shorter than 20
+    µs. A loop in such a loop is done at once with it. Of n passes one remains: its part of the host's time in
+    the loop, of its waits, and of its nodes in the backward pass. Of other passes' kernels no more is saved
+    than the 3 µs in which blocks are launched and the last one is waited for: what they compute remains. What
+    autograd fills and adds for parts of a tensor goes.
 
 What to do
     Stack what the loop goes through (padded and masked, where lengths differ), and call each op once:
@@ -117,6 +117,8 @@ def _looped(view: RankView, line: str, loops: pl.DataFrame, entered: pl.DataFram
     host, work = view.trace.host_events, view.launched_during(entered)
     lengths = work["duration_ns"].filter(work["kind"] == "kernel").sort()
     if len(lengths) < KERNELS * view.steps or whole(lengths[len(lengths) // 2]) > SMALL_NS:
+        return None
+    if matching(work, "category", "^communication$").any():  # other ranks take part in each pass
         return None
     within = _inside(host.select("id", "lane", "start_ns", "sequence"), entered)
     if (in_backward(view.trace) | in_update(view.trace)).gather(within["id"]).any():
