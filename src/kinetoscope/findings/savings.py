@@ -138,13 +138,16 @@ def device(
 
 
 def _calls(view: RankView, shorter: pl.DataFrame) -> ReplayChange:
-    """The host time of ops and calls that launch nothing else than what is removed."""
+    """The host time of ops and calls that launch nothing else than what is removed. Of ops that may be the
+    first of their sort, and load what they use, the launches alone."""
     trace = view.trace
     gone = shorter.filter(shorter["saved_ns"] >= trace.device_events["duration_ns"][shorter["id"]])
     if gone.is_empty():
         return NOTHING
     removed = launched_within(trace, launches(trace.device_events["launch"][gone["id"].unique()]))
     calls = (removed > 0) & (removed == view.launched_within) & is_op(trace)
+    if view.cold or view.unit != "step":
+        calls &= trace.host_events["id"].is_in(view.launched["launch"].implode())
     outermost = calls & ~calls.gather(trace.host_events["parent"]).fill_null(False)
     return without_host(trace.host_events.select("lane", "start_ns", "duration_ns").filter(outermost))
 

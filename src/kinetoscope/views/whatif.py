@@ -42,7 +42,7 @@ def listing(found: WhatIfRow | None, limit: int) -> Iterable[Block]:
 def _trust(replay: ReplayRow) -> str:
     words = f"{numbers.time(replay.recorded_us)} as recorded, replayed {_off(replay.error)}"
     if replay.pace != 1:
-        words += f"; as it runs, host time is {numbers.percent(replay.pace)} of the recorded"
+        words += f"; as it runs, host time around events is {numbers.percent(replay.pace)} of the recorded"
     if replay.unexplained >= 0.005:
         words += f"; {numbers.percent(replay.unexplained)} are delays without a known cause"
     return words

@@ -17,8 +17,9 @@ from kinetoscope.analysis.replay.change import (
     shorten,
     without_host,
 )
-from kinetoscope.analysis.replay.host import logical_threads
-from kinetoscope.analysis.replay.numbers import gone_until, larger, shares
+from kinetoscope.analysis.replay.graph import gone_until
+from kinetoscope.analysis.replay.host import logical_threads, quiet
+from kinetoscope.analysis.replay.numbers import larger, shares
 from kinetoscope.analysis.replay.replay import StepReplay, replay
 from kinetoscope.sources.run import LoadedRun as Recording
 from kinetoscope.trace.model import Trace
@@ -236,6 +237,22 @@ def test_overlapping_stretches_go_once_with_the_larger_share() -> None:
     none = shares(stretches.clear())
     assert gone_until(larger(none, steps), instants).to_list() == pytest.approx(expected)
     assert gone_until(none, instants).to_list() == [0.0] * len(instants)
+
+
+def test_a_thread_is_quiet_in_a_long_op_and_not_while_it_wakes_another() -> None:
+    events = [
+        traces.call("cudaLaunchKernel", 10, 5, 1, tid=1),
+        traces.kernel("k", 20, 5, 1),
+        traces.call("cudaLaunchKernel", 300, 5, 2, tid=2),
+        traces.kernel("k", 320, 5, 2),
+        traces.host("aten::sort", 350, 200, tid=2),
+        traces.host("aten::sort", 560, 90, tid=2),
+    ]
+    trace = traces.trace(*events)
+    begun = trace.host_events["start_ns"].min()
+    assert isinstance(begun, int)
+    (steps,) = quiet(trace).values()
+    assert [((at - begun) // 1000 + 10, share) for at, share in steps.iter_rows()] == [(350, 1.0), (550, 0.0)]
 
 
 def test_threads_that_hand_over_are_one_strand_and_those_that_overlap_are_not() -> None:

@@ -97,6 +97,31 @@ def test_a_step_that_was_timed_longer_than_its_kernels_take_does_not_make_them_l
     assert [part.us for part in parts if part.text == NOT_REPLAYED] == [pytest.approx(10)]
 
 
+def quiet_and_not(runs_us: float) -> RankView:
+    """A step of 400 µs, which takes ``runs_us`` without the profiler: an op of 180 µs in which nothing else
+    begins or ends, and ten launches, 20 µs apart."""
+    events = [traces.step(1, 0, 400), traces.host("aten::sort", 15, 180)]
+    for number in range(10):
+        at = 200 + 20 * number
+        events.append(traces.call("cudaLaunchKernel", at, 1, number + 1))
+        events.append(traces.kernel("k", at + 3, 2, number + 1))
+    trace = traces.trace(*events)
+    timings = StepTimings(unprofiled_s=(runs_us / 1e6,))
+    return RankView(LoadedRun((trace,), Manifest(ranks=(RankRecord(rank=0, steps=timings),))), trace)
+
+
+def test_a_profiler_slows_what_has_events_and_not_what_is_quiet() -> None:
+    """220 µs of the step have events: without the profiler they take half of that."""
+    view = quiet_and_not(180 + 110)
+    assert view.replay.pace == pytest.approx(0.5, abs=0.01)
+    assert savings.host(view, view.host("sort"), "").us == pytest.approx(180, abs=1)
+    assert savings.host(view, view.host("Launch"), "").us == pytest.approx(10 * 0.5, abs=0.5)
+    # All of it by as much, once events would be slowed more than a profiler does.
+    faster = quiet_and_not(130)
+    of_sort = savings.host(faster, faster.host("sort"), "").us
+    assert of_sort == pytest.approx(130 * 180 / (180 + 220 / 2.8), abs=1)
+
+
 def test_a_saving_of_almost_nothing_is_none() -> None:
     late = view(every_us=20, kernel_us=10)
     assert savings.device(late, late.work, "basis", saved=pl.lit(1)) == savings.nothing("basis")
@@ -147,6 +172,11 @@ def test_what_launches_nothing_else_than_what_goes_goes_with_it() -> None:
     both = RankView(LoadedRun((trace,)), trace)
     saved = [savings.device(both, both.work.head(rows), "", "duration_ns").us for rows in (1, 2)]
     assert saved == [pytest.approx(20), pytest.approx(60)]
+    # Without steps an op may be the first of its sort, and load its kernel.
+    trace = traces.trace(*events[1:])
+    first = RankView(LoadedRun((trace,)), trace)
+    gone = savings.device(first, first.work, "", "duration_ns").change.host
+    assert (gone["end_ns"] - gone["start_ns"]).to_list() == [5_000, 5_000]
 
 
 def test_the_heaviest_groups_come_first_and_lone_kernels_beside_the_path_do_not() -> None:

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from kinetoscope.analysis.events.rows import constant
 from kinetoscope.analysis.replay.device_work import delays, dependencies, launched
-from kinetoscope.analysis.replay.host import BEFORE, HostSegments, logical_threads, segments, waits
+from kinetoscope.analysis.replay.host import BEFORE, HostSegments, logical_threads, quiet, segments, waits
 from kinetoscope.analysis.replay.spans import Spans
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import typed, whole
@@ -159,6 +159,22 @@ def sources(trace: Trace, work: pl.DataFrame) -> dict[int, list[int]]:
     return dict(linked.select("block", ends).group_by("block").agg("source").iter_rows())
 
 
+def gone_until(steps: pl.DataFrame, instants: pl.Series) -> pl.Series:
+    """How many ns the shares of a thread's time come to before each instant (ns, sorted)."""
+    if steps.is_empty():
+        return constant(0.0, len(instants), pl.Float64)
+    first = whole(steps["at_ns"][0])
+    since = (pl.col("at_ns") - first).cast(pl.Float64)  # exact: of a recording, not of an age
+    slope = pl.col("share")
+    # Between two steps what is gone is a line: by its slope, and where it meets the first step.
+    height = (slope.shift(1, fill_value=0.0) * since.diff().fill_null(0)).cum_sum() - slope * since
+    lines = steps.select("share", at="at_ns", height=height)
+    gone = (pl.col("height") + slope * (pl.col("at") - first)).fill_null(0)
+    pieces = (instants.slice(start, PIECE) for start in range(0, max(1, len(instants)), PIECE))
+    found = (piece.to_frame("at").join_asof(lines, on="at", check_sortedness=False) for piece in pieces)
+    return pl.concat(each.select(gone).to_series() for each in found)
+
+
 class WorkBlock(NamedTuple):
     """Work of one stream, launched from one segment of a thread."""
 
@@ -204,6 +220,7 @@ class ReplayGraph(Struct, frozen=True, dict=True):
         ranks: by clock, whose it is.
         streams: how many streams there are.
         program: in an order that follows all edges.
+        quiet: when threads, by rank and number, do what a profiler makes no slower (see ``host.quiet``).
     """
 
     work: pl.DataFrame
@@ -216,6 +233,7 @@ class ReplayGraph(Struct, frozen=True, dict=True):
     streams: int
     program: tuple[Instruction, ...]
     lost_ns: int
+    quiet: Mapping[tuple[int, int], pl.DataFrame]
 
     @cached_property
     def late_batches(self) -> frozenset[tuple[int, int]]:
@@ -271,6 +289,22 @@ class ReplayGraph(Struct, frozen=True, dict=True):
         )
         none = constant(None, len(self.work) + 2 * len(self.segments), pl.UInt32)
         return none.scatter(slots, pl.int_range(len(slots), dtype=pl.UInt32, eager=True))
+
+    def until(self, steps: Mapping[tuple[int, int], pl.DataFrame]) -> tuple[pl.Series, ...]:
+        """The time that shares of threads' time (by rank and thread) come to, ns, before each of the
+        ``instants``, in their order; before each segment's start; and before its end."""
+        each = [
+            gone_until(steps[key], own["at"]) if key in steps else constant(0.0, len(own), pl.Float64)
+            for key, own in self.instants.items()
+        ]
+        until = pl.concat([pl.Series([], dtype=pl.Float64), *each], rechunk=True)
+        bounds = until[self.order.slice(len(self.work))]
+        return until, bounds.head(len(self.segments)), bounds.tail(len(self.segments))
+
+    @cached_property
+    def quiet_ns(self) -> tuple[pl.Series, ...]:
+        """The ``quiet`` time before each instant (see ``until``)."""
+        return self.until(self.quiet)
 
 
 class RankSpans(NamedTuple):
@@ -338,6 +372,7 @@ def build(parts: Sequence[RankSpans], collectives: pl.DataFrame | None = None) -
         stream,
         tuple(instruction for *_, instruction in sorted(program, key=lambda timed: timed[:2])),
         int(work["lost_ns"].sum()),
+        {key: own for part in parts for key, own in quiet(part.trace).items()},
     )
 
 

@@ -87,6 +87,8 @@ CLOCKS_NS = 2_000
 # The driver lets a program run about a thousand launches ahead; then a launch waits for one to be done.
 QUEUE = 500
 DELAYED_NS = 50_000
+# A profiler takes some microseconds for each event: of so long without one it takes next to nothing.
+QUIET_NS = 100_000
 
 WAITS = {
     "call": pl.UInt32,
@@ -198,6 +200,24 @@ def _returned(found: pl.DataFrame) -> pl.DataFrame:
     """Keep the work that was done when the call returned."""
     done = (pl.col("done_ns") <= pl.col("end_ns") + CLOCKS_NS).fill_null(True)
     return found.filter(done).select(list(WAITS))
+
+
+def quiet(trace: Trace) -> dict[tuple[int, int], pl.DataFrame]:
+    """When nothing begins or ends on a thread for ``QUIET_NS`` or longer, by rank and thread: a long call of
+    the driver, an op that computes, Python, but not the time in which one of its threads wakes another. As
+    ``numbers.shares``: 1 in it, 0 elsewhere."""
+    events = trace.host_events.select("lane", "start_ns", END).join(logical_threads(trace), on="lane")
+    found: dict[tuple[int, int], pl.DataFrame] = {}
+    for thread in logical_threads(trace)["thread"].unique():
+        own = events.filter(pl.col("thread") == thread)
+        marks = pl.concat([own.select("lane", at_ns=at) for at in ("start_ns", "end_ns")]).sort("at_ns")
+        long = (marks["at_ns"].diff() >= QUIET_NS) & (marks["lane"] == marks["lane"].shift())
+        long = long.fill_null(False)
+        begins, ends = marks.filter(long.shift(-1, fill_value=False)), marks.filter(long)
+        # Where one ends and another begins the last counts.
+        steps = [each.select("at_ns", share=pl.lit(share)) for each, share in ((ends, 0.0), (begins, 1.0))]
+        found[trace.rank, thread] = pl.concat(steps).sort("at_ns", maintain_order=True)
+    return found
 
 
 SEGMENTS = {

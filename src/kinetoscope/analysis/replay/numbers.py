@@ -16,8 +16,9 @@ from kinetoscope.analysis.replay.change import ReplayChange
 from kinetoscope.analysis.replay.engine import NEVER, Numbers
 from kinetoscope.analysis.replay.graph import CollectiveSync, ReplayGraph
 from kinetoscope.analysis.time import intervals
-from kinetoscope.trace.schema import whole
-from kinetoscope.trace.threads import PIECE
+
+# A profiler slows hosts 1.4 to 2.8 times (docs/evidence/everyday.md), by what it does at each event.
+SLOWS = 2.8
 
 
 def shares(host: pl.DataFrame) -> pl.DataFrame:
@@ -47,28 +48,27 @@ def larger(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     """The steps of what is the larger share of two at each instant."""
     if one.is_empty() or other.is_empty():
         return other if one.is_empty() else one
+    return _joined(one, other).select("at_ns", share=pl.max_horizontal("one", "other"))
+
+
+def quiet_pace(pace: float) -> float:
+    """The factor of quiet time where the rest is multiplied by ``pace``: 1, unless a profiler slowed the host
+    more than it usually does at most."""
+    return min(1.0, SLOWS * pace)
+
+
+def at_pace(steps: pl.DataFrame, quiet: pl.DataFrame, pace: float) -> pl.DataFrame:
+    """The steps of shares of host time as long as it is at a pace, ``quiet`` or not."""
+    more = (quiet_pace(pace) - pace) * pl.col("other")
+    return _joined(steps, quiet).select("at_ns", share=pl.col("one") * (pace + more))
+
+
+def _joined(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     none = pl.lit(None, pl.Float64)
     both = one.select("at_ns", one="share", other=none).merge_sorted(
         other.select("at_ns", one=none, other="share"), key="at_ns"
     )
-    known = (pl.col(side).forward_fill().fill_null(0) for side in ("one", "other"))
-    return both.select("at_ns", share=pl.max_horizontal(known))
-
-
-def gone_until(steps: pl.DataFrame, instants: pl.Series) -> pl.Series:
-    """How many ns of a thread have gone away before each instant (ns, sorted)."""
-    if steps.is_empty():
-        return constant(0.0, len(instants), pl.Float64)
-    first = whole(steps["at_ns"][0])
-    since = (pl.col("at_ns") - first).cast(pl.Float64)  # exact: of a recording, not of an age
-    slope = pl.col("share")
-    # Between two steps what is gone is a line: by its slope, and where it meets the first step.
-    height = (slope.shift(1, fill_value=0.0) * since.diff().fill_null(0)).cum_sum() - slope * since
-    lines = steps.select("share", at="at_ns", height=height)
-    gone = (pl.col("height") + slope * (pl.col("at") - first)).fill_null(0)
-    pieces = (instants.slice(start, PIECE) for start in range(0, max(1, len(instants)), PIECE))
-    found = (piece.to_frame("at").join_asof(lines, on="at", check_sortedness=False) for piece in pieces)
-    return pl.concat(each.select(gone).to_series() for each in found)
+    return both.select("at_ns", pl.col("one", "other").forward_fill().fill_null(0))
 
 
 class Effect(Struct, frozen=True, eq=False):
@@ -139,23 +139,17 @@ def _left(graph: ReplayGraph, rank: int, device: pl.DataFrame) -> pl.DataFrame:
     return _smallest(pl.DataFrame({"row": rows, "left": left.cast(pl.Float64)}).drop_nulls("row"))
 
 
-def _gone(graph: ReplayGraph, rank: int, steps: dict[int, pl.DataFrame]) -> tuple[pl.Series, ...]:
-    """How many ns of a rank's threads have gone away before each instant of the graph, in their order; before
-    each segment's start; and before its end. As long as the graph, and needed once: no change keeps them."""
-    each = [
-        gone_until(steps[thread], instants["at"])
-        if owner == rank
-        else constant(0.0, len(instants), pl.Float64)
-        for (owner, thread), instants in graph.instants.items()
-    ]
-    gone = pl.concat([pl.Series([], dtype=pl.Float64), *each], rechunk=True)
-    of_bounds = gone[graph.order.slice(len(graph.work))]
-    segments = len(graph.segments)
-    return gone, of_bounds.head(segments), of_bounds.tail(segments)
+def _gone(base: State, rank: int, steps: dict[int, pl.DataFrame]) -> tuple[pl.Series, ...]:
+    """The host time that goes away of a rank's threads (see ``ReplayGraph.until``). As long as the graph, and
+    needed once: no change keeps it."""
+    quiet = base.graph.quiet
+    return base.graph.until(
+        {(rank, thread): at_pace(own, quiet[rank, thread], base.pace) for thread, own in steps.items()}
+    )
 
 
 class State(Struct, frozen=True, eq=False, dict=True):
-    """A graph with host time scaled by ``pace``, as recorded or changed.
+    """A graph with host time scaled by ``pace``, but for ``quiet`` time, as recorded or changed.
 
     ``work`` is one row per device event in the graph's order: ``work_ns``, ``pause_ns`` before it, and when
     it is ``ready``, counted from the start of its segment (null where no launch holds it up). Most who ask
@@ -176,9 +170,11 @@ class State(Struct, frozen=True, eq=False, dict=True):
 
 
 def recorded(graph: ReplayGraph, pace: float = 1.0, free: frozenset[tuple[int, int]] = frozenset()) -> State:
-    """The state as recorded, with host time multiplied by ``pace``, and without the waits of the calls
-    ``free`` (rank, row)."""
+    """The state as recorded, with host time multiplied by ``pace`` (quiet time: see ``quiet_pace``), and
+    without the waits of the calls ``free`` (rank, row)."""
     opened = graph.segments["start_ns"].gather(graph.work["segment"])
+    launched, at_start, at_end = (each * (quiet_pace(pace) - pace) for each in graph.quiet_ns)
+    launched = launched[graph.order.head(len(graph.work))] - at_start.gather(graph.work["segment"])
     # What a kernel waited for is not known: of one rank's streams, perhaps for multiprocessors that others
     # occupy.
     crowded = graph.streams > 1 and len(set(graph.ranks)) == 1
@@ -190,9 +186,9 @@ def recorded(graph: ReplayGraph, pace: float = 1.0, free: frozenset[tuple[int, i
         "pause_ns",
         crowded_ns=pl.col("lost_ns").clip(lower_bound=0) if crowded else pl.lit(0),
         work_ns=pl.when("meets").then(0).otherwise("work_ns"),
-        ready=(pl.col("point_ns") - opened) * pace + pl.col("latency_ns"),
+        ready=(pl.col("point_ns") - opened) * pace + launched + pl.col("latency_ns"),
     )
-    lengths = graph.segments.select((pl.col("end_ns") - pl.col("start_ns")) * pace).to_series()
+    lengths = (graph.segments["end_ns"] - graph.segments["start_ns"]) * pace + (at_end - at_start)
     transfers = [one.transfer_ns for one in graph.program if isinstance(one, CollectiveSync)]
     parts = [work[rows].to_dict() for rows in graph.pieces]
     numbers = Numbers(*_of_blocks(parts), lengths.cast(pl.Float64).to_list(), transfers, free)
@@ -207,9 +203,9 @@ def changed(base: State, changes: Mapping[int, ReplayChange]) -> State:
     if shorter is not None:
         left = constant(1.0, len(graph.work), pl.Float64).scatter(shorter["row"], shorter["left"])
         numbers = replace(numbers, transfer=_transfers(base, left))
-    gone = [_gone(graph, rank, one.host) for rank, one in found.items() if one.host is not None]
+    gone = [_gone(base, rank, one.host) for rank, one in found.items() if one.host is not None]
     for _, at_start, at_end in gone:
-        lengths = pl.Series(numbers.host) - (at_end - at_start) * base.pace
+        lengths = pl.Series(numbers.host) - (at_end - at_start)
         numbers = replace(numbers, host=lengths.to_list())
     pauses = {rank: change.pause_ns for rank, change in changes.items() if change.pause_ns < inf}
     free = {(rank, call) for rank, change in changes.items() for call in change.waits}
@@ -224,7 +220,7 @@ def changed(base: State, changes: Mapping[int, ReplayChange]) -> State:
                 work = _shortened(work, left[rows], fewer)
             for before, at_start, _ in gone:
                 sooner = before[graph.order[rows]] - at_start.gather(graph.work["segment"][rows])
-                work = {**work, "ready": work["ready"] - sooner * base.pace}
+                work = {**work, "ready": work["ready"] - sooner}
             for rank, pause_ns in pauses.items():
                 pause = work["pause_ns"].cast(pl.Float64)
                 longer = (pause > pause_ns) & (work["rank"] == rank) & (work["crowded_ns"] == 0)
