@@ -631,6 +631,16 @@ def calls_that_wait() -> Iterator[tuple[Any, str]]:
         yield torch._C, "_cuda_synchronize"
 
 
+def reads_host(tensor: object) -> bool:
+    """Whether a value of this is the host's in a program that uses a CUDA device: reading it waits for none.
+
+    Subclasses of tensors are not asked: their attributes may run code of the program's.
+    """
+    import torch
+
+    return type(tensor) is torch.Tensor and tensor.is_cpu and torch.cuda.is_initialized()
+
+
 def devices_in_use() -> int:
     """How many CUDA or ROCm devices this process has a context on."""
     import torch

@@ -12,7 +12,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kinetoscope.capture.hooks.calls import CallWatch  # noqa: E402
+from kinetoscope.capture.hooks.imports import ImportWatch  # noqa: E402
 from kinetoscope.capture.steps.ledgers import Ledger, Ledgers, Prefetch, TimedMethod  # noqa: E402
+from kinetoscope.capture.steps.sources import Sources  # noqa: E402
 
 
 @pytest.fixture
@@ -231,3 +233,32 @@ def test_compiled_code_is_not_compiled_again_because_ledgers_come_and_go() -> No
     assert compiled(torch.ones(3)) == 7.0
     assert {name: dict(counts) for name, counts in counters.items()} == before
     assert opened.read().since(read).sync_ns > 0
+
+
+@pytest.mark.parametrize("device", [False, True])
+def test_values_of_the_host_are_not_waited_for_where_a_device_is_in_use(
+    monkeypatch: pytest.MonkeyPatch, device: bool
+) -> None:
+    """``for i in torch.randint(…)`` reads numbers of the host, one by one, while a batch is made."""
+
+    class Mine(torch.Tensor):
+        """What a program makes of tensors is not asked for its device."""
+
+        @classmethod
+        def __torch_function__(cls, func: object, types: object, args: object = (), kwargs: object = None):
+            assert getattr(func, "__name__", "") != "__get__"
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: device)
+    ledgers, ticks = Ledgers(), list[str]()
+    sources = Sources(lambda signal, of, name: ticks.append(signal), ImportWatch(), ledgers=ledgers)
+    sources.install()
+    try:
+        for i in torch.randint(10, (4,)):
+            range(10)[i]
+        assert len(ticks) == (0 if device else 4)
+        torch.ones(1).as_subclass(Mine).item()
+    finally:
+        sources.remove()
+        ledgers.close()
+    assert len(ticks) == (1 if device else 5)

@@ -75,7 +75,7 @@ class NoLedgers:
         return None
 
     def install(self) -> None: ...
-    def listen(self, heard: Callable[[], None] | None) -> None: ...
+    def listen(self, heard: Callable[[object], None] | None) -> None: ...
     def remove(self) -> None: ...
     def read(self) -> Waited:
         return Waited(0, 0, 0)
@@ -84,7 +84,8 @@ class NoLedgers:
 class Ledger:
     """Time spent in calls: the sum of their ends less the sum of their beginnings."""
 
-    heard: Callable[[], None] | None = None  # called before each call; swallows what it raises
+    # called before each call, with the object whose method it is; swallows what it raises
+    heard: Callable[[object], None] | None = None
 
     def __init__(self, clock: Callable[[], int] = perf_counter_ns) -> None:
         self.sums = [0, 0]
@@ -115,7 +116,7 @@ class TimedMethod(MethodStandIn):
         if instance is None:
             return self.original
         if self.ledger.heard is not None:
-            self.ledger.heard()
+            self.ledger.heard(instance)
         call = self.call(self.method.__get__(instance, owner))
         self.sums[0] += self.clock()
         return call
@@ -155,7 +156,7 @@ class TimedFunction:
         class Lookup:
             def __get__(self, instance: Any, owner: type | None = None) -> Any:
                 if ledger.heard is not None:
-                    ledger.heard()
+                    ledger.heard(None)
                 made = call(function)
                 sums[0] += clock()
                 return made
@@ -211,8 +212,9 @@ class Ledgers(NoLedgers):
             self.loaders = [watch for watch in self.watches if isinstance(watch, TimedLoader)]
             gc.callbacks.append(self._collection)
 
-    def listen(self, heard: Callable[[], None] | None) -> None:
-        """Have each call that waits for the device call this first, from now on; None: no more."""
+    def listen(self, heard: Callable[[object], None] | None) -> None:
+        """Have each call that waits for the device call this first with its object, from now on; None: no
+        more."""
         self.sync.heard = heard
         if not self.measuring:
             self._watch([*self._waits()] if heard is not None else [])

@@ -503,10 +503,12 @@ class Sources:
             finally:
                 self.replaying = None
 
-    def _waits(self) -> None:
-        """The program is about to wait for the device."""
+    def _waits(self, tensor: object) -> None:
+        """The program is about to wait for the device; not where it reads a tensor of the host."""
         prior = self.switch(None)
         try:
+            if torch_private.reads_host(tensor):
+                return
             now = time.monotonic()
             self.waits_since = self.waits_since or now
             if self.kind is None:
