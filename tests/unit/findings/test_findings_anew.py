@@ -122,6 +122,27 @@ def with_source(folder: Path, program: Eager, source: str, *called: tuple[str, i
     return RankView(LoadedRun((view.trace,), kept, folder=folder, lines={0: lines}), view.trace)
 
 
+@pytest.mark.parametrize("reads", ["after each", "before the backward pass"])
+def test_answers_that_the_host_acts_by_are_new_ones(reads: str) -> None:
+    """A policy acts four times between two updates; or the loss is read before its backward pass."""
+    acts, program = reads == "after each", Eager()
+    for _ in range(STEPS):
+        for number in range(4):
+            program.run("aten::linear", "aten::addmm", kernel=GEMM, us=50, grid=132, sequence=number)
+        for _ in range(4):
+            for _ in range(3):
+                program.run("aten::linear", "aten::addmm", kernel=GEMM, us=50, grid=264)
+            if acts:
+                program.run("aten::to", "aten::copy_", kernel="Memcpy DtoH (Device -> Pageable)", us=2)
+        program.run("aten::item", "aten::_local_scalar_dense", kernel="Memcpy DtoH (Device -> Pinned)", us=2)
+        for number in reversed(range(4)):
+            program.backward("AddmmBackward0", "aten::mm", kernel=GEMM, us=50, sequence=number)
+        program.optimizer()
+        program.step()
+    found = list(repeated_work.find(program.view()))
+    assert [finding.saving.us for finding in found] == ([] if acts else [pytest.approx(12 * 50, rel=0.1)])
+
+
 SOURCE = """
 encoder, prompts, data = made()
 for batch in data:

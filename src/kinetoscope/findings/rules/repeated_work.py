@@ -18,9 +18,10 @@ How it decides
     graph that no backward pass follows. Left out are nets that are trained themselves: the same kernels on
     the same grids also run with gradients, with fewer than ten products more. (With more they would be
     adapters, and a net without its adapters is its own reference.) Left out are also averages of the
-    trained net, whose weights change outside of the optimizer, and programs that act before they train, or
-    write texts word by word, because their inputs are new. No trace shows whether inputs come again: what
-    the finding says to save is saved if they do. A module is called with the same where the program's
+    trained net, whose weights change outside of the optimizer, passes whose answer the host reads before
+    the next forward pass, and programs that act before they train, or write texts word by word, because
+    their inputs are new. No trace shows whether inputs come again: what the finding says to save is saved
+    if they do. A module is called with the same where the program's
     source and the lines of a step show it: no line that runs in the step binds, writes into or hands out
     for its effect any name or attribute in that call; arguments of functions are followed to their callers.
     So it is of lines that copy from the host what functions of torch make there of what is the same, as far
@@ -120,7 +121,7 @@ def _frozen(view: RankView) -> Findings:
     work = view.work.drop_nulls("launch")
     alone = without_gradients(view.trace) & ~in_optimizer
     is_product = matching(work, "category", PRODUCTS)
-    mine = alone[work["launch"]]
+    mine = alone[work["launch"]] & ~_acts(view, work, alone)
     products = work.filter(mine & is_product)
     ops = products["op"].n_unique()
     if ops < MANY * view.steps or (matching(host, "name", AVERAGES) & alone).any():
@@ -147,6 +148,25 @@ def _frozen(view: RankView) -> Findings:
         snippet="with torch.no_grad():\n    kept = torch.cat([teacher(part) for part in data.split(256)])",
         source=evidence.source(view, products["op"]),
     )
+
+
+def _acts(view: RankView, work: pl.DataFrame, alone: pl.Series) -> pl.Series:
+    """By row of ``work`` (``launch``) whether it belongs to a pass ``alone`` whose answer the host reads
+    before another forward pass: it acts, or answers requests, and what it gets is new each time."""
+    products = work.filter(matching(work, "category", PRODUCTS)).sort("start_ns")
+    reads = work.filter(matching(work, "name", "^Memcpy DtoH"))["start_ns"].sort()
+    forward = ~in_backward(view.trace).gather(products["launch"])
+    ends = products.select(
+        "start_ns",
+        alone=alone[products["launch"]],
+        read=pl.Series(reads.search_sorted(products["start_ns"])).diff().shift(-1) > 0,
+        forward=forward.shift(-1),
+    )
+    acts = pl.col("read") & pl.col("forward")
+    ends = ends.filter(acts | ~pl.col("alone").shift(-1)).select("start_ns", acts=acts & pl.col("alone"))
+    rows = work.select("start_ns").with_row_index().sort("start_ns")
+    found = rows.join_asof(ends, on="start_ns", strategy="forward")
+    return found.sort("index")["acts"].fill_null(False)
 
 
 def _unchanged(view: RankView) -> Findings:
