@@ -122,6 +122,12 @@ def with_source(folder: Path, program: Eager, source: str, *called: tuple[str, i
     return RankView(LoadedRun((view.trace,), kept, folder=folder, lines={0: lines}), view.trace)
 
 
+def test_a_pass_may_be_cut_off_where_no_step_is_whole() -> None:
+    program = distillation()
+    program.events = [event for event in program.events if "ProfilerStep" not in event["name"]]
+    assert not list(repeated_work.find(program.view()))
+
+
 @pytest.mark.parametrize("reads", ["after each", "before the backward pass"])
 def test_answers_that_the_host_acts_by_are_new_ones(reads: str) -> None:
     """A policy acts four times between two updates; or the loss is read before its backward pass."""

@@ -118,6 +118,8 @@ def _frozen(view: RankView) -> Findings:
     in_optimizer = in_update(view.trace)
     if kind == "iteration" or not in_optimizer.any() or growing_passes(view) is not None:
         return
+    if view.trace.steps.is_empty():  # the backward pass may come after what was recorded
+        return
     work = view.work.drop_nulls("launch")
     alone = without_gradients(view.trace) & ~in_optimizer
     is_product = matching(work, "category", PRODUCTS)
