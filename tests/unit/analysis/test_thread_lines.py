@@ -45,6 +45,15 @@ def test_a_library_s_loop_is_divided_by_the_program_s_lines_that_it_calls() -> N
     assert [line.line for line in found.values() if line.loads] == ["train.py:12"]
 
 
+def test_a_progress_bar_around_a_loader_does_not_log_while_batches_load() -> None:
+    bar = "<module> 20 train 40 step 16 tqdm/std.py!tqdm.__iter__ 1186"
+    run = Run().sample("timed", f"{bar} {{loading_data}}", times=30)
+    run.sample("timed", bar, times=10).sample("timed", "<module> 20 train 40 step 33", times=20)
+    assert {name: line.library for name, line in lines(run).items()} == {
+        "train.py:16 loading data": "", "train.py:16 tqdm tqdm.__iter__": "tqdm", "train.py:33": ""
+    }  # fmt: skip
+
+
 def test_a_thread_that_waits_for_requests_is_no_work() -> None:
     run = Run().sample("timed", "<module> 20 serve 40 take 70 {waiting}", times=80)
     run.sample("timed", "<module> 20 serve 41 Net.forward 95", times=20)

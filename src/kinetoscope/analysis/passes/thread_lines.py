@@ -102,6 +102,8 @@ def _key(tree: SampleTree, path: list[int], loop: int) -> _Key:
     library, calls = next(
         (_called(found) for node in after if (found := tree.place(node)) is not None), ("", "")
     )
+    if any(tree.does(node) == LOADING for node in after):  # a progress bar hands a loader's batches on
+        library, calls = "", LOADING
     where = where_it_is(SampledPlace(place.file, place.name, tree.nodes[at].line))
     return where, function_name(place), library, calls, any(tree.does(node) == LOADING for node in before)
 
