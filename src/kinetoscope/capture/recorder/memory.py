@@ -96,12 +96,16 @@ class HeldByProgram:
         return rows[:MOST]
 
 
+def _on_device(tensor: Any) -> bool:
+    return tensor.is_cuda
+
+
 def _rows(role: Role, named: Iterator[Named] | list[Named], time_ns: int = 0) -> Iterator[HeldTensor]:
     for name, tensor in islice(named, MOST):
         with suppress(Exception):  # fake tensors and those of other devices have no storage to point to
             local = getattr(tensor, "_local_tensor", tensor)  # of one that is sharded
             storage = local.untyped_storage()
-            if local.is_cuda and storage.nbytes():
+            if _on_device(local) and storage.nbytes():
                 yield HeldTensor(
                     role=role,
                     name=name,
