@@ -48,11 +48,11 @@ SMALL_NS = 20_000  # about what a call takes the host: longer kernels hide the l
 SEGMENT = ["lane", "start_ns", "duration_ns"]
 LAUNCHING = pl.min_horizontal("duration_ns", pl.lit(FIXED_NS))
 ADVICE = {
-    "modules": "Stack the weights of what it calls, for one bmm, one grouped convolution or one table.",
-    "parameters": "Use torch._foreach_* on the list of tensors, which launches a few kernels for all.",
-    "items": "Stack what it goes through (padded and masked, where lengths differ), and call each op once.",
+    "modules": "stack the weights of what it calls, for one bmm, grouped convolution or table.",
+    "parameters": "torch._foreach_* on the list of tensors launches a few kernels for all.",
+    "items": "stack its items (padded and masked, where lengths differ), call each op once.",
 }
-READS = " Read what they give with one copy, after the loop."
+READS = " Read the results with one copy."
 SNIPPETS = {
     "modules": "y = torch.baddbmm(biases, x, weights)  # (n, rows, in) by (n, in, out)",
     "parameters": "norms = torch.stack(torch._foreach_norm(gradients))",
@@ -85,7 +85,7 @@ def find(view: RankView) -> Findings:
             affected_us=view.us_of(one.work),
             saving=one.saving,
             evidence=[evidence.of(view, "what its passes launch", one.work)],
-            advice=ADVICE[sort] + (READS if one.reads else ""),
+            advice=f"Do the loop at once: {ADVICE[sort]}{READS if one.reads else ''}",
             snippet=SNIPPETS[sort],
             source=one.line,
         )
