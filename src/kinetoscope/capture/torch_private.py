@@ -632,13 +632,11 @@ def calls_that_wait() -> Iterator[tuple[Any, str]]:
 
 
 def reads_host(tensor: object) -> bool:
-    """Whether a value of this is the host's in a program that uses a CUDA device: reading it waits for none.
-
-    Subclasses of tensors are not asked: their attributes may run code of the program's.
-    """
+    """Whether a value of this is the host's in a program that uses a CUDA device: reading it waits for none."""
     import torch
 
-    return type(tensor) is torch.Tensor and tensor.is_cpu and torch.cuda.is_initialized()
+    with asked_in_silence():
+        return isinstance(tensor, torch.Tensor) and tensor.is_cpu and torch.cuda.is_initialized()
 
 
 def devices_in_use() -> int:

@@ -74,3 +74,24 @@ def test_an_error_of_the_loader_shows_no_frame_of_ours(ledgers: Ledgers) -> None
         loaded([3], 1, fails)
     files = [frame.filename for frame in traceback.extract_tb(raised.value.__traceback__)]
     assert not [file for file in files if "kinetoscope/" in file]
+
+
+def test_the_program_s_modes_hear_nothing_of_the_look(ledgers: Ledgers) -> None:
+    from torch.overrides import TorchFunctionMode
+
+    class Heard(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            asked.append(func)
+            return func(*args, **(kwargs or {}))
+
+    def heard() -> list[Any]:
+        asked.clear()
+        with Heard():
+            assert loaded([3, 16], 2, lambda lengths: batch) == [batch]
+        return [*asked]
+
+    asked, batch = list[Any](), padded([3, 16])
+    looked_at = heard()
+    assert ledgers.padding == BatchPadding(2 * WIDTH, WIDTH - 3, 0)
+    ledgers.remove()
+    assert list(map(str, looked_at)) == list(map(str, heard()))
