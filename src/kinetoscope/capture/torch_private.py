@@ -632,7 +632,7 @@ def calls_that_wait() -> Iterator[tuple[Any, str]]:
 
 
 def reads_host(tensor: object) -> bool:
-    """Whether a value of this is the host's in a program that uses a CUDA device: reading it waits for none."""
+    """Whether a value of this is the host's in a program that uses a CUDA device: no call of it waits."""
     import torch
 
     with asked_in_silence():

@@ -24,6 +24,9 @@ from msgspec import Struct, field
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.source import (
+    AS_OBJECT,
+    GIVES_NEW,
+    WRITES,
     FileLine,
     Function,
     Located,
@@ -34,7 +37,6 @@ from kinetoscope.analysis.origins.source import (
     last_name,
     noted_lines,
 )
-from kinetoscope.analysis.origins.unchanged import AS_OBJECT, GIVES_NEW, WRITES
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 

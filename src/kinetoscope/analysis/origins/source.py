@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -18,6 +19,14 @@ from kinetoscope.trace.model import Trace
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 MOST = 200_000  # lines of a step that are followed: more may not all have been noted
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+# Methods that change their object alone: torch's that end in an underscore, those of lists and dictionaries.
+IN_PLACE = re.compile(r"[a-z].*[^_]_")
+WRITES = re.compile(
+    rf"{IN_PLACE.pattern}|append|extend|update|pop|popleft|insert|add|clear|remove|setdefault|put"
+)
+# Names of objects that give something new each time.
+GIVES_NEW = re.compile(r"(?i)iter|loader|batches|stream|queue|generator|sampler|cursor|env")
+AS_OBJECT = ("__call__", "forward")  # functions that are called by the name of their object
 
 
 class FileLine(NamedTuple):

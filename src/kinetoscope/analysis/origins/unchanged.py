@@ -22,6 +22,10 @@ import polars as pl
 
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.source import (
+    AS_OBJECT,
+    GIVES_NEW,
+    IN_PLACE,
+    WRITES,
     FileLine,
     Function,
     ProgramFile,
@@ -43,14 +47,6 @@ CONVERTS = re.compile(
 )
 # Functions of torch that give something else each time.
 DRAWS = re.compile(r"rand|normal$|bernoulli|multinomial|poisson|dropout|empty|load|seed|state")
-# Methods that change their object alone: torch's that end in an underscore, those of lists and dictionaries.
-IN_PLACE = re.compile(r"[a-z].*[^_]_")
-WRITES = re.compile(
-    rf"{IN_PLACE.pattern}|append|extend|update|pop|popleft|insert|add|clear|remove|setdefault|put"
-)
-# Names of objects that give something new each time.
-GIVES_NEW = re.compile(r"(?i)iter|loader|batches|stream|queue|generator|sampler|cursor|env")
-AS_OBJECT = ("__call__", "forward")  # functions that are called by the name of their object
 DEEPEST = 8  # functions whose arguments are followed
 
 SCHEMA = {"lane": pl.UInt32, "start_ns": pl.Int64, "end_ns": pl.Int64, "module": pl.String, "line": pl.String}
