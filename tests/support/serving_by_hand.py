@@ -95,7 +95,10 @@ def figures(events: Sequence[Event], part: Callable[[Event], str], mark: re.Patt
     steps = steps_of(events, mark)
     work = [one for one in events if one.get("cat") in WORK]
     pairs = list(pairwise(steps))
-    idle = [step.last - step.first - union(work, step.first, step.last) for step in steps]
+    # Of a step whose last work runs during the next one no moment is idle in both.
+    begins = [max(b.first, min(a.last, b.last)) for a, b in pairwise([steps[0], *steps])]
+    begins[0] = steps[0].first
+    idle = [step.last - at - union(work, at, step.last) for at, step in zip(begins, steps, strict=True)]
     between = [b.first - a.last - union(work, a.last, b.first) for a, b in pairs if b.first > a.last]
     by_part = [exposed(step.work, part) for step in steps]
     return Figures(
