@@ -170,6 +170,16 @@ def test_a_phase_in_a_library_is_named_by_the_function_that_does_it():
     assert not {"Loop.on_advance_end", "wrapper", "predict"} & set(rows)
 
 
+def test_a_decorator_of_the_authors_only_hands_a_phase_on():
+    run = epochs()
+    run.sample("after", "<module> 6 eval_mode.<locals>.inner 9 generate 70 Net.forward 3", times=60)
+    run.sample("after", "<module> 7 main 12 main.<locals>.score 9 Net.forward 3", times=40)
+    rows = named(run.divided())
+    assert rows["generate"].time_us / 1e6 == pytest.approx(60 * EVERY_S)
+    assert rows["score"].time_us / 1e6 == pytest.approx(40 * EVERY_S)
+    assert "inner" not in rows
+
+
 def test_handlers_that_a_library_calls_are_phases_of_their_own():
     run = epochs()
     fired = "<module> 5 lib/engine.py!Engine.run 40 lib/engine.py!Engine.fire 9"

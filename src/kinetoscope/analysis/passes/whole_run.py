@@ -394,13 +394,14 @@ class _Phases:
             line = self.tree.nodes[node].line
             self._add_lines(function, (line, line), line, part.samples, part, in_loop=in_loop)
             return
-        if not does and LIBRARIES.match(place.file):
+        if not does and self._hands_on(node):
             own = list(self._authors_below(node))
             if sum(sum(self.tree.seconds[one]) for one in own) >= PASSED_ON * part.total_s > 0:
                 for one in own:
                     self._add(one, _part(self.tree, one), in_loop=in_loop)
                     part.take(_part(self.tree, one))
-            place = self._known_by(node, place)
+            if LIBRARIES.match(place.file):
+                place = self._known_by(node, place)
         key = (function_name(place), place.file, place.line)
         if does:
             around = self.tree.function_of(node)
@@ -413,10 +414,18 @@ class _Phases:
         """The outermost functions of the author's that a library's calls: handlers, a loop's own methods."""
         for child in self.tree.children[node]:
             place = self.tree.place(child)
-            if place is None or LIBRARIES.match(place.file):
+            if place is None or (place.file and self._hands_on(child)):
                 yield from self._authors_below(child)
             elif place.file and not self._is_seen(child):
                 yield child
+
+    def _hands_on(self, node: int) -> bool:
+        """Whether a function is a library's, or made by one that has returned, as a decorator's is."""
+        place = self.tree.places[self.tree.nodes[node].place]
+        maker, made, _ = place.name.rpartition(".<locals>.")
+        around = (self.tree.place(one) for one in self.tree.path(node))
+        made_here = any(one and (one.file, one.name) == (place.file, maker) for one in around)
+        return bool(LIBRARIES.match(place.file)) or (bool(made) and not made_here)
 
     def _known_by(self, node: int, place: SampledPlace) -> SampledPlace:
         """The function that a phase in a library is known by: the innermost that nearly all of it is in. The
