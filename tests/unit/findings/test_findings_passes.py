@@ -104,9 +104,13 @@ class Program:
         return RankView(LoadedRun((trace,), manifest=Manifest(ranks=(record,))), trace)
 
 
-def checkpointed(again: int = 2, marker: str = "_NoopSaveInputs") -> Program:
+def checkpointed(again: int = 2, marker: str = "_NoopSaveInputs", entering: str = "") -> Program:
     program = Program()
     for number in range(2):
+        if entering:
+            program.events.append(traces.host("aten::embedding", program.at, 10))
+            program.events.append(traces.host(entering, program.at + 40, 5))
+            program.at += 50
         program.events.append(traces.host(marker, program.at, 5))
         program.at += 10
         sequence = program.forward("aten::mm", "forward_gemm")
@@ -184,6 +188,12 @@ def test_checkpointing_costs_what_runs_again_where_memory_is_left() -> None:
     # Two ops of a hundred, the way back to the node's own, and the layer's entry.
     assert 2 * 100 < finding.saving.us <= 2 * 100 + 20 + 60
     assert set(finding.saving.change.device["saved_ns"]) == {20_000}
+
+
+def test_a_layer_is_entered_from_where_the_state_of_random_numbers_is_read() -> None:
+    views = [checkpointed(entering=name).view() for name in ("aten::empty", "aten::relu")]
+    own, other = (only(needless_checkpointing.find(view)).saving.us for view in views)
+    assert own - other == pytest.approx(35)
 
 
 def test_a_full_device_needs_its_checkpointing() -> None:

@@ -29,6 +29,7 @@ from kinetoscope.analysis.events.backward import recomputed
 from kinetoscope.findings.rule import *
 
 ENTRY = r"^_NoopSaveInputs$"
+RANDOM = r"^(aten::empty|cudaStreamIsCapturing)$"  # what reading the state of the random numbers calls
 ENTERED = ["lane", "start_ns", "duration_ns"]
 WRITTEN = 0.5  # of the bytes that a kernel moves: what it writes, it made of at least as much
 
@@ -61,11 +62,14 @@ def find(view: RankView) -> Findings:
 def _entered(view: RankView) -> pl.DataFrame:
     """The times of threads in which a layer is entered whose activations are thrown away, from the op before
     to the first of its own: the state of the random numbers is kept, and hooks are set."""
-    called = view.called.select("name", "lane", "start_ns", "end_ns")
-    before, after = pl.col("end_ns").shift(1).over("lane"), pl.col("start_ns").shift(-1).over("lane")
+    called = view.called.select("name", "lane", "start_ns", "end_ns").with_columns(
+        op_ns=pl.when(~matching(view.called, "name", RANDOM)).then("end_ns"),
+        until_ns=pl.col("start_ns").shift(-1).over("lane"),
+    )
+    called = called.with_columns(start_ns=pl.col("op_ns").forward_fill().shift(1).over("lane"))
+    entries = called.filter(matching(called, "name", ENTRY))
     length = (pl.col("until_ns") - pl.col("start_ns")).alias("duration_ns")
-    entered = called.with_columns(start_ns=before, until_ns=after).filter(matching(called, "name", ENTRY))
-    return entered.with_columns(length).select(ENTERED).drop_nulls()
+    return entries.with_columns(length).select(ENTERED).drop_nulls()
 
 
 def _memory(needs: int | None, room: int | None) -> str:
