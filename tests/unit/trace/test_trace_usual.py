@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from kinetoscope.trace import threads
 from kinetoscope.trace.decoding.decode import Decoder
-from kinetoscope.trace.decoding.events import TABLE_OF, TABLES, Event, ExactEvent, table_of
+from kinetoscope.trace.decoding.events import TABLES, Event, ExactEvent, table_of
 from kinetoscope.trace.decoding.packing import Batch, Packer
+from kinetoscope.trace.decoding.usual import TABLE_OF
 
 NUMBERS = st.integers(0, 1 << 40) | st.floats(0, 1e9) | st.sampled_from(["7", None, "0x1f"])
 TEXTS = st.sampled_from(["", "aten::mm", "ÄÖ", "[[2, 3], []]"])

@@ -459,7 +459,7 @@ def steps(trace: Trace) -> pl.DataFrame:
         .with_columns(requests=pl.when(known).then(requests))
         .with_columns(
             graph=graph,
-            batch=size.map_elements(lambda n: 1 << max(0, n - 1).bit_length(), return_dtype=pl.Int64),
+            batch=pl.lit(2, pl.Int64).pow(64 - (size.cast(pl.Int64) - 1).clip(0).bitwise_leading_zeros()),
             span_ns=pl.col("end_ns") - pl.col("start_ns"),
             period_ns=following - pl.col("start_ns"),
             between_ns=following - pl.col("end_ns"),

@@ -34,8 +34,6 @@ from collections.abc import Iterator
 from kinetoscope.analysis.compiled.join import launched
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE
 from kinetoscope.analysis.kernels.occupancy import blocks
-from kinetoscope.compilation.fx import masked_pairs
-from kinetoscope.compilation.generated.graphs import op_name
 from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.findings.rule import *
 
@@ -106,6 +104,9 @@ def _compiled(view: RankView) -> tuple[pl.Series, pl.DataFrame]:
 
 def _masked(log: CompiledProgram) -> Iterator[tuple[str | None, str, int]]:
     """The calls with such a mask: the graph's key, the op, and which of its like in the graph it is."""
+    from kinetoscope.compilation.fx import masked_pairs  # most recordings have no compile log
+    from kinetoscope.compilation.generated.graphs import op_name
+
     for graph in log.graphs:
         post_grad, before = log.post_grad.get(graph.index), Counter[str]()
         for target, pairs in masked_pairs(post_grad.read()) if post_grad else ():

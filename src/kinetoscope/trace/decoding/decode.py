@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from kinetoscope.trace.decoding.events import ABSENT, USUAL, Event, ExactEvent
+from kinetoscope.trace.decoding.events import ABSENT, Event, ExactEvent
+from kinetoscope.trace.decoding.usual import USUAL
 
 DOUBLE_HOLDS_NS = float(1 << 43)  # below so many microseconds a double is within half a nanosecond
 LARGEST_US = 9 * 10**15  # nanoseconds of more than these microseconds are no 64-bit integer

@@ -23,7 +23,6 @@ from kinetoscope.trace.decoding.events import (
     LAYOUTS,
     NO_NUMBER,
     RENAMED,
-    TABLE_OF,
     TABLES,
     Args,
     Event,
@@ -33,6 +32,7 @@ from kinetoscope.trace.decoding.events import (
     table_of,
 )
 from kinetoscope.trace.decoding.salvage import Lost
+from kinetoscope.trace.decoding.usual import TABLE_OF
 
 NOWHERE = len(TABLES)  # stands for the table of an event that none holds
 SEPARATOR = b"\0"  # no JSON text has it
