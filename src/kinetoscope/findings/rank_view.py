@@ -318,7 +318,8 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
         if len(marks := periods(self.trace)):
             start = min(start, whole(marks["host_start_ns"].min()))
             end = max(end, whole(marks["host_end_ns"].max()))
-        return table.filter(pl.col("start_ns").is_between(start, end))
+        begins = table["start_ns"]
+        return table.filter((begins >= start) & (begins <= end))
 
     @cached_property
     def called(self) -> pl.DataFrame:
@@ -361,8 +362,8 @@ def launched_within(trace: Trace, launched: pl.DataFrame) -> pl.Series:
     total = constant(0, len(parent), pl.UInt32)
     while len(launched):
         at = launched["launch"]
-        total = total.scatter(at, total.gather(at) + launched["launched"])
-        above = launched.with_columns(launch=parent.gather(at)).drop_nulls("launch").sort("launch")
+        total = total.scatter(at, total[at] + launched["launched"])
+        above = launched.with_columns(parent[at].alias("launch")).drop_nulls("launch").sort("launch")
         launched = above.group_by("launch", maintain_order=True).agg(pl.sum("launched"))
     return total
 

@@ -106,7 +106,7 @@ class CodeTables(NamedTuple):
 
         def ordered(place: int) -> list[pl.Series]:
             column, columns[place] = columns[place], _DONE
-            return self._columns(column.gather(order))
+            return self._columns(column[order])
 
         each = range(len(columns))
         found = on_threads(ordered, each) if len(order) > PIECE else map(ordered, each)

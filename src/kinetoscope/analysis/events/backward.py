@@ -75,7 +75,7 @@ def in_backward(trace: Trace) -> pl.Series:
 def names_forward(trace: Trace) -> pl.Series:
     """For each row of ``host_events`` whether it names the thread of its forward op, as backward ops do."""
     named = trace.host_arguments["forward_thread"] > 0
-    return named.gather(trace.host_events["arguments"]).fill_null(False)
+    return named[trace.host_events["arguments"]].fill_null(False)
 
 
 @remembered

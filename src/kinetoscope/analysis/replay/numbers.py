@@ -37,9 +37,10 @@ def shares(host: pl.DataFrame) -> pl.DataFrame:
     smaller = 0.0
     # Each share adds what it is above the next smaller one, wherever a segment has it or more.
     for share in host["share"].unique().sort():
-        covered = intervals.union(host.filter(pl.col("share") >= share))
-        step = pl.lit(share - smaller)
-        found += [covered.select(at_ns="start_ns", change=step), covered.select(at_ns="end_ns", change=-step)]
+        covered = intervals.union(host.filter(host["share"] >= share))
+        step = constant(share - smaller, len(covered), pl.Float64)
+        found += [pl.DataFrame({"at_ns": covered["start_ns"], "change": step})]
+        found += [pl.DataFrame({"at_ns": covered["end_ns"], "change": -step})]
         smaller = share
     return pl.concat(found).sort("at_ns").select("at_ns", share=pl.col("change").cum_sum())
 
@@ -59,6 +60,8 @@ def quiet_pace(pace: float) -> float:
 
 def at_pace(steps: pl.DataFrame, quiet: pl.DataFrame, pace: float) -> pl.DataFrame:
     """The steps of shares of host time as long as it is at a pace, ``quiet`` or not."""
+    if pace == 1:  # nor is quiet time at another
+        return steps
     more = (quiet_pace(pace) - pace) * pl.col("other")
     return _joined(steps, quiet).select("at_ns", share=pl.col("one") * (pace + more))
 
