@@ -173,6 +173,45 @@ def test_a_program_of_a_handful_of_long_steps_is_recorded_warm(programs: Program
     assert 1.2 < min(run.steps["profiled_s"]) < 2.0
 
 
+@pytest.mark.parametrize("seconds", [0.3, 0.7])
+def test_a_trial_of_ten_iterations_is_recorded_by_whole_ones(programs: Programs, seconds: float):
+    """Agents play without gradients, now longer and now shorter, and then learn from what came of it."""
+    script = programs.write(
+        OPTIMIZERS
+        + dedent(f"""
+        import random, time
+        import torch
+        torch.manual_seed(0)
+        agent = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+        optimizer = torch.optim.Adam(agent.parameters())
+        rng, seen = random.Random(0), torch.ones(4, 8)
+        for iteration in range(10):
+            moment_s = {seconds} / 20 * rng.uniform(0.85, 1.15)
+            for moment in range(16):
+                with torch.no_grad():
+                    seen = torch.sigmoid(seen + agent(seen))
+                time.sleep(moment_s)
+            for part in range(4):
+                optimizer.zero_grad()
+                loss = agent(seen).square().mean()
+                loss.backward()
+                optimizer.step()
+                time.sleep(moment_s)
+        print(loss.item())
+        """)
+    )
+    run = programs.record(str(script))
+    assert run.out == programs.plain(str(script)).out
+    assert "cold" not in run.steps
+    assert run.steps["levels"][0]["name"].startswith("one iteration of 16 calls of Sequential")
+    recorded = len(run.steps["profiled_s"])
+    assert recorded >= 2
+    assert len(run.steps["unprofiled_s"]) >= 2
+    names = [one["name"] for one in run.events() if one.get("cat") in ("cpu_op", "user_annotation")]
+    assert names.count("Optimizer.step#Adam.step") == 4 * recorded
+    assert names.count("aten::sigmoid") == 16 * recorded
+
+
 def test_what_comes_between_two_visits_of_a_loop_is_no_pass_of_it(programs: Programs):
     """Patches are chosen for a memory, each the farthest from all before; then parts are tested by them."""
     script = programs.write(

@@ -137,18 +137,18 @@ class Program:
         self.finished += self.recorder.done
 
     def step(
-        self, seconds: float = 1.0, kind: str = "optimizer", key: int = 1, compiles: bool = False
+        self, seconds: float = 0.125, kind: str = "optimizer", key: int = 1, compiles: bool = False
     ) -> None:
         self.now += seconds
         self.made += kind == "optimizer"
         self.compiled += compiles
         self.recorder.tick(kind, key, "AdamW")
 
-    def steps(self, count: int, seconds: float = 1.0, **source: object) -> None:
+    def steps(self, count: int, seconds: float = 0.125, **source: object) -> None:
         for _ in range(count):
             self.step(seconds, **source)  # type: ignore[arg-type]
 
-    def until(self, phase: type, seconds: float = 1.0, **source: object) -> None:
+    def until(self, phase: type, seconds: float = 0.125, **source: object) -> None:
         """Steps until the recorder is in that phase."""
         for _ in range(1000):
             if isinstance(self.recorder.phase, phase):

@@ -50,7 +50,7 @@ def test_first_steps_of_another_kind_are_no_part_of_the_steps_that_were_timed_la
         (),
     )
     assert timings.notes[0] == (
-        "a step is one AdamW.step() of 1 s, and none was recorded: what is recorded are calls of AdamW"
+        "a step is one AdamW.step() of 0.125 s, and none was recorded: what is recorded are calls of AdamW"
     )
 
 
@@ -74,7 +74,7 @@ def test_a_program_that_ends_while_it_is_recorded_keeps_its_whole_steps():
     program.steps(1)
     program.recorder.end()
     timings = program.recorder.timings()
-    assert timings.profiled_s == (1.0,)
+    assert timings.profiled_s == (0.125,)
     assert program.device.log[-1] == "full2 export trace.json"
 
 
@@ -85,7 +85,7 @@ def test_a_program_that_ends_while_it_is_timed_keeps_what_was_timed(timed: int):
     program.steps(timed)
     program.recorder.end()
     timings = program.recorder.timings()
-    ones, none = (1.0,) * timed, (0.0,) * timed
+    ones, none = (0.125,) * timed, (0.0,) * timed
     first = program.made - timed - 1
     expected = TimedSteps(step_s=ones, host_s=ones, data_s=none, sync_s=none, gc_s=none, first=first)
     assert timings.before == (expected if timed else None)
@@ -130,7 +130,7 @@ def test_a_program_that_ends_after_the_recording_keeps_it(phase: type, steps: in
     program.steps(steps)
     program.recorder.end()
     timings = program.recorder.timings()
-    assert timings.profiled_s == (1.0, 1.0, 1.0)
+    assert timings.profiled_s == (0.125, 0.125, 0.125)
     assert len(timings.after.step_s if timings.after else ()) == timed
     assert timings.notes == ()
 
@@ -267,7 +267,7 @@ def full_disk(device: FakeDevice, *names: str) -> None:
 def test_first_steps_that_cannot_be_written_leave_the_rest_as_it_is():
     program = Program()
     full_disk(program.device, "whole1")
-    program.steps(80)
+    program.steps(180)
     timings = program.recorder.timings()
     assert (timings.cold, len(timings.profiled_s)) == (False, 3)
     assert timings.notes == ("the first steps could not be written: No space left on device",)

@@ -11,6 +11,8 @@ the phase that follows, or itself; which phase follows which is written nowhere 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kinetoscope import numbers
 from kinetoscope.capture.compiler.kernel_inputs import KernelInputs
 from kinetoscope.capture.recorder.context import NO_LINES, Context
@@ -21,10 +23,12 @@ from kinetoscope.capture.steps.timing import (
     QUEUE_PATIENCE,
     QUEUE_PATIENCE_S,
     TIMED,
+    TIMED_LONG_S,
     StepTime,
     StepTimes,
     Timing,
     calm,
+    is_long,
     long_enough,
     patience_spent,
     recorded_steps,
@@ -98,6 +102,7 @@ class Phase:
 
 # Steps let pass after a pause where all ranks must let the same number pass, or where none settle.
 RECOVERED = 2
+AGREE = 2  # the latest of long steps that are found settled count as timed
 # Two iterations, of acting and of training on what came of it, are waited for this long.
 ITERATION_PATIENCE_S = 20.0
 # Once all is recorded, steps are timed on, and longer steps, those of a surer source, or faster ones are
@@ -139,7 +144,7 @@ class Watch(Phase):
 
     def boundary(self, boundary: Boundary) -> Phase:
         step = self.context.stopwatch.next_step()
-        self._tick(boundary, long=boundary.role == "step" and takes_seconds(step))
+        self._tick(boundary, long=boundary.role == "step" and is_long(step))
         if self.context.provisional.running:
             return self
         context = self.context
@@ -190,9 +195,11 @@ class Settle(Phase):
         self.waited.append(step)
         if step.compiled:
             self.waited.clear()
-        if self._counts(step):
-            return TimeBefore(context).takes(step)
-        ready = self._ready()
+        if self._counts(step) and takes_seconds(step):
+            return TimeBefore(context).takes([step])
+        ready = self._ready(step)
+        if ready and self._counts(step) and waiting(self.waited) is None:
+            return TimeBefore(context).takes(self.waited[-AGREE:])
         usual = timed_steps(self.waited, context.ledgers.prefetch) if ready else 0
         timed = context.start_agreed(context.detector.index, ready, usual)
         if timed is None:
@@ -201,14 +208,14 @@ class Settle(Phase):
         return TimeBefore(context)
 
     def _counts(self, step: StepTime) -> bool:
-        """Whether this step is one of few and counts as timed: each of them takes seconds, a whole one came
-        before it, and it was not fed from what a loader did while we had paused the program."""
+        """Whether this step is one of few and counts as timed: a whole one came before it, and it was not fed
+        from what a loader did while we had paused the program."""
         context = self.context
         warm = context.detector.index >= 2 or context.options.warmup is not None
         refilled = context.ledgers.prefetch.batches > 0 and self.waited.seconds <= context.measured.paused_s
         return warm and few(context, step) and not refilled and not self._undecided()
 
-    def _ready(self) -> bool:
+    def _ready(self, step: StepTime) -> bool:
         measured = self.context.measured
         if self.context.options.warmup is not None:
             return True
@@ -220,7 +227,8 @@ class Settle(Phase):
         if len(self.waited) < prefetch.batches and not patience_spent(passed, self.waited.seconds):
             return False
         measured.settled = calm(self.waited, prefetch)
-        return measured.settled or passed >= PATIENCE or long_enough(len(self.waited), self.waited.seconds)
+        enough = passed >= PATIENCE or long_enough(self.waited, few=few(self.context, step))
+        return measured.settled or enough
 
     def _undecided(self) -> bool:
         """Whether longer steps than these may still show, and are worth waiting for."""
@@ -245,7 +253,7 @@ def few(context: Context, step: StepTime) -> bool:
     """Whether the program may have only a few steps like this one, which did not wait for its loader: not
     where ranks agree on each step."""
     chosen = context.lockstep or context.decisions.seeded
-    return not chosen and takes_seconds(step) and waiting([step]) is None
+    return not chosen and is_long(step) and waiting([step]) is None
 
 
 class Time(Phase):
@@ -254,6 +262,7 @@ class Time(Phase):
     name = "timing"
     patience = TIMED  # at most so many steps pass while the program is still getting faster
     of_bursts = TIMED  # so many are enough where they wait for a loader
+    taken: Sequence[StepTime] = ()  # timed before this phase began
 
     def __init__(self, context: Context, timing: Timing) -> None:
         super().__init__(context)
@@ -262,7 +271,7 @@ class Time(Phase):
         self.drawn = context.decisions.count(0, TIMED)  # with a seed: so many are timed
 
     def enter(self) -> None:
-        self.timing.clear()
+        self.timing.keep(self.taken)
         self._synchronize()
         self.context.stopwatch.restart(marking=True)
 
@@ -337,14 +346,16 @@ class TimeBefore(Time):
         self.context.measured.collects_at = self.context.ledgers.collects_at
         if step.compiled and self._may_wait():
             return Settle(self.context)
-        if few(self.context, step):
+        suffices = self.taken and self.timing.times.seconds >= TIMED_LONG_S
+        if few(self.context, step) and (suffices or takes_seconds(step)):
             return Prepare(self.context, "full").at_once()
         return Prepare(self.context, "full") if self.complete() else self
 
-    def takes(self, step: StepTime) -> Phase:
-        """The phase after a step that was timed before this phase has begun."""
-        self.timing.keep([step])
-        return self.following(step)
+    def takes(self, steps: Sequence[StepTime]) -> Phase:
+        """The phase after steps that were timed before this phase has begun."""
+        self.taken = steps
+        self.timing.keep(steps)
+        return self.following(steps[-1])
 
     def _may_wait(self) -> bool:
         """Whether the start may still be put off."""
@@ -418,7 +429,7 @@ class Prepare(Recover):
         return RecordSteps(self.context, self.session, self.kind)
 
     def at_once(self) -> Phase:
-        """Record what begins here: of steps that take seconds none is let pass."""
+        """Record what begins here: of long steps none is let pass."""
         self.enter()
         return self.following()
 

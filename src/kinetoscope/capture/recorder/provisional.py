@@ -124,7 +124,7 @@ class Provisional:
 
         Args:
             may_end: the profiler may be stopped here.
-            long: a step of seconds ends here: the program may have few, so that one is enough.
+            long: a long step ends here: the program may have few, so that one is enough.
         """
         if self.session is None:
             return

@@ -126,7 +126,9 @@ class Stopwatch:
         return Moment(self._clock(), self._waited(), self._mark() if self._marking else None)
 
 
-LONG_S = 1.0  # of steps that take longer a program may have no more than four or five
+# Of steps that take longer than the first of these a program that is tried out may have no more than a dozen
+# (to time them for two seconds would take ten); of those that take longer than the second, four or five.
+LONG_S, LONGER_S = 0.2, 1.0
 # After so many step times we stop waiting and say that the step time never settled; of longer steps, after a
 # few that last so long.
 PATIENCE = 8
@@ -166,13 +168,23 @@ def calm(times: Sequence[StepTime], prefetch: Prefetch) -> bool:
 
 
 def takes_seconds(step: StepTime) -> bool:
-    """Whether the program may have no more than a few steps like this one, in which nothing compiled."""
+    """Whether the program may have only four or five steps like this one, in which nothing compiled."""
+    return step.seconds > LONGER_S and not step.compiled
+
+
+def is_long(step: StepTime) -> bool:
+    """Whether the program may have only a dozen steps like this one, in which nothing compiled."""
     return step.seconds > LONG_S and not step.compiled
 
 
-def long_enough(steps: int, seconds: float) -> bool:
-    """Whether so many steps, which nothing compiled in and took so long, are all that is waited for."""
-    return steps >= PATIENCE or (steps >= PATIENCE_LEAST and seconds >= PATIENCE_S)
+def long_enough(times: StepTimes, *, few: bool) -> bool:
+    """Whether these steps, which nothing compiled in, are all that is waited for: of ``few``, as soon as the
+    latest is hardly faster than any before it, since these may differ as long as the program runs."""
+    if len(times) < PATIENCE_LEAST:
+        return False
+    *before, latest = (step.seconds for step in times)
+    warm = few and latest >= FALLING * min(before)
+    return warm or len(times) >= PATIENCE or times.seconds >= PATIENCE_S
 
 
 def patience_spent(steps: int, seconds: float) -> bool:
@@ -225,13 +237,14 @@ def recorded_steps(before: Sequence[StepTime], prefetch: Prefetch) -> int:
     """How many steps to record, by those timed before: 3, or as many as make 10 ms, at most 10; 2 of those
     that take seconds; of a loop that waits for its loader, whole rounds of the workers."""
     step_s = median(step.seconds for step in before) if before else math.inf
-    least = 2 if LONG_S < step_s < math.inf else 3
+    least = 2 if LONGER_S < step_s < math.inf else 3
     steps = max(least, min(10, round(10e-3 / step_s))) if step_s > 0 else 10
     return steps if waiting(before) is None else whole_rounds(steps, prefetch)
 
 
-# Steps are timed until there are so many, or so many seconds have passed, but a few at least.
-TIMED, TIMED_S, TIMED_LEAST = 20, 2.0, 3
+# Steps are timed until there are so many, or so many seconds have passed, but a few at least; of long steps,
+# before they are recorded, a second suffices.
+TIMED, TIMED_S, TIMED_LEAST, TIMED_LONG_S = 20, 2.0, 3, 1.0
 SHORTEST_S = 0.02  # twenty steps of some microseconds are over before the processor has warmed to them
 # A loop whose latest steps take this part of the time of those before them, or less, is still getting faster.
 FALLING = 0.9
