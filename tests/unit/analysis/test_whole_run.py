@@ -236,6 +236,14 @@ def test_steps_in_a_thread_leave_what_the_main_thread_did_before_as_setup():
     assert kinds(found) == {"steps": EVERY_S * 70, "setup": EVERY_S * 30}
 
 
+@pytest.mark.parametrize("tick", ["<module> 5 train 36 {optimizer}", ""])
+def test_a_program_that_ends_while_steps_are_timed_has_its_phases(tick: str):
+    run = Run().ticked(tick) if tick else Run()
+    run.sample("timed", "<module> 5 train 34 Net.forward 91", "<module> 5 train 36 {optimizer}", times=20)
+    run.sample("timed", "{importing}", times=10)  # as Python ends
+    assert kinds(run.divided()) == {"steps": EVERY_S * 40, "importing": EVERY_S * 10}
+
+
 def test_there_are_no_phases_without_steps_that_were_sampled():
     assert Run().sample("before", *STEP, times=20).divided() is None
     assert Run().sample("before", *STEP, times=20).sample("timed", STEP[0]).divided() is None

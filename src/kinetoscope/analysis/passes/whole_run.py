@@ -232,7 +232,8 @@ def _part(tree: SampleTree, node: int, *, alone: bool = False) -> _Part:
 def _loop(tree: SampleTree, tick: int | None, periods: tuple[Period, ...]) -> list[int]:
     """The path to the function that the loop of the steps is in; empty where steps have none in common."""
     path: list[int] = []
-    below = tree.roots
+    # What runs at the program's end, while steps may still be timed, is below none of its functions.
+    below = [root for root in tree.roots if tree.is_function(root)] if tick is None else tree.path(tick)[:1]
     while True:
         seen = [node for node in below if tree.samples_of([node], periods)]
         ends_here = bool(path) and tree.samples_of([path[-1]], periods) > tree.samples_of(seen, periods)
