@@ -205,6 +205,7 @@ def test_a_loop_in_a_loop_is_named_where_it_makes_the_passes(
         ("nets = [op] * 10\nfor one in nets:\n    y = one(1)", "modules"),
         ("nets = [op] * 10\nfor i in range(10):\n    y = nets[i](1)", "modules"),
         ("parameters = xs\nfor one in parameters:\n    y = op(one)", "parameters"),
+        ("state_dict = xs\nfor one in state_dict:\n    y = op(one)", "parameters"),
     ],
 )
 def test_the_sort_of_what_a_loop_goes_through(

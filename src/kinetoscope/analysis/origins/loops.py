@@ -46,6 +46,7 @@ Loop = ast.For | Comprehension
 # Calls of what goes on from where the pass before left it.
 GOES_ON = re.compile(r"backward|step|zero_grad|next|send|recv|reset|pop|popleft|remove|clear")
 KEEPS = re.compile(rf"{GIVES_NEW.pattern}|cache|past|(^|_)kv($|_)|optimizer|scheduler")
+PARAMETERS = re.compile("parameters|buffers|weights|grads|state_dict")
 PASSES = 8  # each time that a loop is entered: of fewer much remains when they are one
 ADDS = (ast.Add, ast.Sub, ast.BitOr, ast.BitAnd)
 
@@ -190,7 +191,7 @@ def _sort(loop: Loop) -> str:
                 return "modules"
             if isinstance(called, ast.Subscript) and _names(called.slice) & items:
                 return "modules"
-    return "parameters" if re.search("parameters|grads", ast.unparse(through)) else "items"
+    return "parameters" if PARAMETERS.search(ast.unparse(through)) else "items"
 
 
 def _entered(rows: Sequence[NotedLine], sources: ProgramFiles) -> Iterator[_Entering]:
