@@ -206,7 +206,7 @@ def test_one_rank_alone_takes_its_collectives_as_they_were() -> None:
     assert alone.step_us == pytest.approx(140)
 
 
-def test_merged_kernels_keep_the_longest_and_spare_the_others_ops() -> None:
+def test_merged_kernels_spare_the_ops_of_all_but_the_first() -> None:
     events = [traces.step(0, 0, 90)]
     for number, length in enumerate((10, 20, 5)):
         events += [
@@ -215,7 +215,8 @@ def test_merged_kernels_keep_the_longest_and_spare_the_others_ops() -> None:
             traces.kernel("k", 10 + 20 * number, length, 1 + number),
         ]
     trace = traces.trace(*events)
-    merged = merge_launches(trace, pl.DataFrame({"id": [0, 1, 2], "group": [0, 0, 0]}).cast(pl.UInt32))
+    chain = {"id": [0, 1, 2], "chain": [0, 0, 0], "saved_ns": [10_000, 0, 5_000]}
+    merged = merge_launches(trace, pl.DataFrame(chain, schema_overrides={"id": pl.UInt32}))
     assert dict(merged.device.iter_rows()) == {0: 10_000, 2: 5_000}
     assert merged.host.select("start_ns", "end_ns").rows() == [(21_000, 39_000), (41_000, 59_000)]
 

@@ -21,10 +21,14 @@ COLUMNS = [
 ]
 FUSIBLE = r"^(elementwise|copy|random)$"
 # Compilers load by an index in the kernel that computes with it.
-GATHERS = r"^aten::(index|index_select|gather|embedding|take_along_dim|upsample_nearest[123]d)$"
-REDUCTION, SOFTMAX = "^reduction$", "^aten::_(log_)?softmax$"
+GATHERS = (
+    r"^aten::(index|index_select|gather|embedding|take_along_dim|upsample_nearest[123]d"
+    r"|nll_loss(2d)?_(for|back)ward)$"
+)
+REDUCTION, SOFTMAX = "^reduction$", r"^aten::_(log_)?softmax(_backward_data)?$"
 LENGTH = 3  # of two, a compiler saves less than the noise, …
-READS = 0.2  # … unless the second is a reduction that takes this part of the first, and may have read it
+READS = 0.2  # … unless one is a softmax or a reduction, and the second takes this part of the first: it may
+# have read it
 AGAIN = 0.5  # of a reduction's time: a kernel after it that takes less does not read the same
 # Shorter kernels are not limited by memory: fusing them saves launches, another rule's matter.
 MEAN_NS = 5_000
@@ -35,13 +39,17 @@ def elementwise_chains(work: pl.DataFrame, eager: pl.DataFrame) -> pl.DataFrame:
     such that the longest kernel of a chain stays, and the others go.
 
     A chain is broken by any other work of its stream but filling, by a new step, and where its ops begin
-    again (three calls of ``a * b + c`` are three chains). A reduction ends it, as does a softmax. Of what is
-    gathered on its way the reading remains, half of the time.
+    again (three calls of ``a * b + c`` are three chains). A reduction ends it. Of what is gathered on its way
+    the reading remains, half of the time.
 
     What reductions alone read is not written any more: where the next kernel is too short to read it as
     well, or reduces it, too. In the time of a reduction one tensor of the chain is read, or written, and each
     of them was written once and read once: what their passing took is gone, down to the reduction's own
     time. A backward that needs a tensor computes it anew, as compilers do with what is elementwise.
+
+    A chain goes on through a softmax: a compiled kernel finds what a row has in common in one more pass over
+    what the chain reads, and keeps that alone for the backward. Of the softmax the reading remains, half of
+    its time, and of the last kernel the writing.
 
     Args:
         work: all device work, with ``op_name``.
@@ -50,7 +58,8 @@ def elementwise_chains(work: pl.DataFrame, eager: pl.DataFrame) -> pl.DataFrame:
     own = work["id"].is_in(eager["id"].implode()) & (work["kind"] == "kernel")
     own &= matching(work, "op_name", "^aten::")
     gathers = own & matching(work, "op_name", GATHERS)
-    fusible = own & matching(work, "category", FUSIBLE) | gathers
+    softmax = own & matching(work, "op_name", SOFTMAX)
+    fusible = own & matching(work, "category", FUSIBLE) | gathers | softmax
     if not fusible.any():
         return work.select(COLUMNS).clear().with_columns(chain=pl.lit(0), saved_ns=pl.lit(0.0))
     key = ["device", "stream"]
@@ -60,36 +69,43 @@ def elementwise_chains(work: pl.DataFrame, eager: pl.DataFrame) -> pl.DataFrame:
             *COLUMNS,
             fusible=fusible,
             gathers=gathers,
+            softmax=softmax,
             reduces=own & matching(work, "category", REDUCTION),
-            normalizes=own & matching(work, "op_name", SOFTMAX),
         )
         # Filling reads nothing: there is nothing to fuse it with.
         .filter((pl.col("kind") != "memset") & ~matching(work, "name", "FillFunctor"))
         .sort(*key, "start_ns")
     )
     follows = pl.all_horizontal(pl.col(c).eq_missing(pl.col(c).shift(1)) for c in (*key, "step"))
-    ends = (pl.col("reduces") | pl.col("normalizes")) & follows & pl.col("fusible").shift(1)
-    ends &= duration >= READS * duration.shift(1)
+    reads = duration >= READS * duration.shift(1)
+    others = (pl.col("softmax") | pl.col("softmax").shift(1)) & ~pl.col("gathers") & ~reads
+    ends = pl.col("reduces") & follows & pl.col("fusible").shift(1) & reads
     read_again = (duration.shift(-1) >= AGAIN * duration) & ~pl.col("reduces").shift(-1)
     ordered = ordered.with_columns(ends=ends.fill_null(False))
     ordered = ordered.with_columns(
         chain=pl.any_horizontal(
             pl.col("fusible").ne_missing(pl.col("fusible").shift(1)) & ~pl.col("ends"),
             ~follows,
+            others,
             pl.col("ends").shift(1, fill_value=False),
         ).cum_sum(),
-        unwritten=pl.col("ends") & pl.col("reduces") & ~read_again.fill_null(False),
+        unwritten=pl.col("ends") & ~read_again.fill_null(False),
     ).filter(pl.col("fusible") | pl.col("ends"))
-    long = ((~pl.col("gathers")).sum() >= LENGTH - pl.col("ends").any()) & (duration.mean() >= MEAN_NS)
+    least = LENGTH - pl.any_horizontal("ends", "softmax").any()
+    long = ((~pl.col("gathers")).sum() >= least) & (duration.mean() >= MEAN_NS)
     ordered = _split_repeats(ordered.filter(long.over("chain")))
-    gathered = pl.when("gathers").then(duration / 2).otherwise(0)
-    computing = duration - 2 * gathered
+    through, half, is_last = pl.col("softmax").any(), duration / 2, pl.int_range(pl.len()) == pl.len() - 1
+    writes = is_last & through & ~pl.col("unwritten")
+    stays = pl.when("gathers").then(half).otherwise(0)
+    stays += pl.when("softmax").then(half).otherwise(0) + pl.when(writes).then(half).otherwise(0)
+    computing = pl.when(pl.any_horizontal("gathers", "softmax")).then(0).otherwise(duration)
     reading = duration.last()
     passed = 2 * (pl.min_horizontal(duration, reading).sum() - reading)
-    left = pl.max_horizontal(reading, duration.sum() - passed) - gathered.sum()
+    left = pl.max_horizontal(reading, duration.sum() - passed) - stays.sum()
     left = pl.when(pl.col("unwritten").any()).then(left.clip(0, computing.max())).otherwise(computing.max())
+    left = pl.when(through).then((computing.max() - stays.sum()).clip(0)).otherwise(left)
     longest = pl.int_range(pl.len()) == computing.arg_max()
-    saved = pl.when(longest).then(duration - left).otherwise(duration - gathered)
+    saved = duration - stays - pl.when(longest).then(left).otherwise(0)
     return (
         ordered.filter(long.over("chain"))
         .with_columns(saved_ns=saved.cast(pl.Float64).over("chain"))

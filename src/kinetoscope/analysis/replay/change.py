@@ -123,19 +123,15 @@ def faster_loader(batch_share: float) -> ReplayChange:
     return ReplayChange(batch_share=batch_share)
 
 
-def merge_launches(trace: Trace, groups: pl.DataFrame) -> ReplayChange:
-    """Device events that become one, which takes as long as each group's longest.
+def merge_launches(trace: Trace, chains: pl.DataFrame) -> ReplayChange:
+    """Device events of each chain become one.
 
     Args:
-        groups: ``id`` (row of ``device_events``) and ``group``. The ops that launched all but the first
-            (their launching calls, where no op is known) cost the host nothing any more.
+        chains: ``id`` (row of ``device_events``), ``chain`` and ``saved_ns``. The ops that launched all but
+            the first (their launching calls, where no op is known) cost the host nothing any more.
     """
-    events = groups.join(
-        trace.device_events.select("id", "duration_ns", "start_ns", "launch", "op"), on="id"
-    ).sort("group", "start_ns")
-    place = pl.int_range(pl.len()).over("group")
-    longest = pl.col("duration_ns").arg_max().over("group")
-    saved = pl.when(place == longest).then(0).otherwise("duration_ns")
-    events = events.with_columns(saved_ns=saved.cast(pl.Float64), first=place == 0)
-    others = events.filter(~pl.col("first")).select(pl.coalesce("op", "launch")).to_series().drop_nulls()
-    return shorten(events["id"], events["saved_ns"]) | without_host(trace.host_events[others.unique().sort()])
+    events = chains.join(trace.device_events.select("id", "start_ns", "launch", "op"), on="id")
+    place = pl.int_range(pl.len()).over("chain")
+    others = events.sort("chain", "start_ns").filter(place > 0).select(pl.coalesce("op", "launch"))
+    calls = trace.host_events[others.to_series().drop_nulls().unique().sort()]
+    return shorten(events["id"], events["saved_ns"]) | without_host(calls)

@@ -110,7 +110,7 @@ def host(run: LoadedRun, factor: float) -> RequestedChange:
 
 
 def fused(run: LoadedRun) -> RequestedChange:
-    """Chains of eager elementwise kernels become one kernel each, as long as the longest of them."""
+    """Chains of eager elementwise kernels become one kernel each."""
     found = [(trace, _chains(trace)) for trace in run.traces]
     changes = {trace.rank: merge_launches(trace, chains) for trace, chains in found}
     return RequestedChange("--fuse", changes, sum(len(chains) for _, chains in found))
@@ -185,4 +185,4 @@ def _all_host(trace: Trace, share: float) -> ReplayChange:
 def _chains(trace: Trace) -> pl.DataFrame:
     table = work(trace)
     table = table.with_columns(op_name=trace.host_events["name"].gather(table["op"]))
-    return elementwise_chains(table, table).select("id", group="chain")
+    return elementwise_chains(table, table).select("id", "chain", "saved_ns")

@@ -50,8 +50,32 @@ def in_single_precision(attention: pl.DataFrame) -> bool:
 
 
 def find(view: RankView) -> Findings:
-    if view.kernels(r"(?i)softmax").is_empty():
+    chains = written_out(view)
+    if chains.is_empty():
         return
+    attention = chains.unique("id", keep="first", maintain_order=True).sort("at")
+    softmaxes = attention.filter("softmax")
+    shown = f"{len(attention)} kernels around {len(softmaxes)} softmaxes"
+    saved = pl.when("product").then(pl.col("duration_ns") * GAIN).otherwise("duration_ns")
+    single = in_single_precision(attention)
+    yield Finding(
+        title="Attention is written out (matmul, softmax, matmul) "
+        f"{numbers.times(round(view.per_step(len(softmaxes))))} per {view.unit}",
+        affected_us=view.us_of(attention),
+        saving=savings.device(view, attention, BASIS, saved, savings.called(view, _replaced(view, chains))),
+        at_most="low" if single else "high",
+        evidence=[evidence.of(view, shown, attention)],
+        advice="Use scaled_dot_product_attention: the scores then never leave the chip."
+        + (SPARSE if matching(attention, "op_name", MASKED).any() else "")
+        + (IN_SINGLE_PRECISION if single else ""),
+        snippet="y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
+        source=evidence.source(view, softmaxes["op"]),
+    )
+
+
+def written_out(view: RankView) -> pl.DataFrame:
+    """The kernels of attention written out, in order of each ``chain``: the ``softmax``, what is around it,
+    and the ``product`` on either side; one between two softmaxes is in both chains."""
     category, name = pl.col("category").cast(pl.String), pl.col("op_name").cast(pl.String)
     kernels = (
         view.work.filter(pl.col("kind") == "kernel")
@@ -72,27 +96,9 @@ def find(view: RankView) -> Findings:
         & kernels["product"][softmax["before"]].fill_null(False)
         & kernels["product"][softmax["after"]].fill_null(False)
     )
-    if found.is_empty():
-        return
     spans = found.select("before", "after", chain=pl.int_range(pl.len()))
     rows = spans.select("chain", at=pl.int_ranges("before", pl.col("after") + 1)).explode("at")
-    chains = kernels[rows["at"]].with_columns(rows["chain"])
-    attention = chains.unique("id", keep="first", maintain_order=True).sort("at")
-    saved = pl.when("product").then(pl.col("duration_ns") * GAIN).otherwise("duration_ns")
-    single = in_single_precision(attention)
-    yield Finding(
-        title="Attention is written out (matmul, softmax, matmul) "
-        f"{numbers.times(round(view.per_step(len(found))))} per {view.unit}",
-        affected_us=view.us_of(attention),
-        saving=savings.device(view, attention, BASIS, saved, savings.called(view, _replaced(view, chains))),
-        at_most="low" if single else "high",
-        evidence=[evidence.of(view, f"{len(attention)} kernels around {len(found)} softmaxes", attention)],
-        advice="Use scaled_dot_product_attention: the scores then never leave the chip."
-        + (SPARSE if matching(attention, "op_name", MASKED).any() else "")
-        + (IN_SINGLE_PRECISION if single else ""),
-        snippet="y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
-        source=evidence.source(view, found["op"]),
-    )
+    return kernels[rows["at"]].with_columns(rows["chain"])
 
 
 def _replaced(view: RankView, chains: pl.DataFrame) -> pl.DataFrame:

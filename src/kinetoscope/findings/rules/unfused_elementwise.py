@@ -1,8 +1,9 @@
 """Chains of eager elementwise kernels that one kernel could do.
 
 What it finds
-    Runs of three or more eager elementwise kernels after each other, or of one or more before a reduction:
-    activation formulas, scaling, masking, casts, a mean of squares, a norm of differences.
+    Runs of three or more eager elementwise kernels after each other, or of one or more before a reduction or
+    next to a softmax: activation formulas, scaling, masking, casts, a mean of squares, a norm of differences,
+    losses written out.
 
 Why it is slow
     Each reads its operands from memory and writes its result back. Fused, the chain reads once and writes
@@ -11,12 +12,16 @@ Why it is slow
 How it decides
     Consecutive kernels of a stream, category elementwise, copy or random, launched by aten ops, in a program
     that has no compiled region and gave none up (with one it is ``eager-remainder``), at least 5 µs each on
-    average. Lookups (``index``, ``gather`` …) may be among them: half of their time stays. A softmax, or a
-    reduction that takes a fifth of the kernel before it or more, may read the result, and ends the chain. A
-    fused kernel is taken to need as long as the chain's longest. What only reductions read is not written any
-    more, with gradients, too: a backward computes anew what is elementwise. A reduction's time is then that
-    of reading one tensor; for each kernel before it one is no longer written, nor read again, and the fused
-    kernel needs what is left, but no less than the reduction.
+    average. What attention written out consists of is left to ``unfused-attention``, where that helps.
+    Lookups (``index``, ``gather`` …) may be among them: half of their time stays. A reduction that takes a
+    fifth of the kernel before it or more may read the result, and ends the chain. A fused kernel is taken to
+    need as long as the chain's longest. What only reductions read is not written any more, with gradients,
+    too: a backward computes anew what is elementwise. A reduction's time is then that of reading one tensor;
+    for each kernel before it one is no longer written, nor read again, and the fused kernel needs what is
+    left, but no less than the reduction. A softmax, or its backward, does not end a chain: a compiled kernel
+    passes over what it reads once more, and keeps of each row its maximum and its sum, from which a backward
+    computes the rest anew. Half of its time stays, which is the reading, and half of the last kernel's, which
+    is the writing.
 
 What to do
     ``torch.compile`` the function around it. Or a fused op that exists: ``torch.nn.functional.gelu``,
@@ -29,12 +34,16 @@ Source
 from kinetoscope.analysis.compiled.regions import regions
 from kinetoscope.analysis.kernels.chains import elementwise_chains
 from kinetoscope.findings.rule import *
+from kinetoscope.findings.rules.unfused_attention import in_single_precision, written_out
 
 
 def find(view: RankView) -> Findings:
     if len(regions(view.trace)) or blocked(view):
         return
-    chains = elementwise_chains(view.work, view.work)
+    attention = written_out(view)
+    within = view.work["id"].is_in(attention["id"].implode())
+    others = view.work if in_single_precision(attention) else view.work.filter(~within)
+    chains = elementwise_chains(view.work, others)
     if chains.is_empty():
         return
     per_chain = chains.group_by("chain", maintain_order=True).agg(
