@@ -28,7 +28,7 @@ MEASURED: dict[str, tuple[float, float]] = {
     "fft-length": (0.8, 1.3),
     "frame-not-compiled": (0.9, 1.3),
     "gc-pause": (0.8, 1.2),
-    "graph-break": (1.0, 1.4),
+    "graph-break": (0.8, 1.3),
     "hidden-device-copy": (1.0, 1.4),
     "host-op-stall": (0.8, 1.2),
     "index-backward": (0.6, 2.0),

@@ -9,7 +9,7 @@ import polars as pl
 from msgspec import Struct
 
 from kinetoscope import numbers
-from kinetoscope.analysis.compiled.regions import compiled
+from kinetoscope.analysis.compiled.regions import compiled, continued, pieces
 from kinetoscope.analysis.events.backward import passes, recomputed
 from kinetoscope.analysis.events.makers import maker
 from kinetoscope.analysis.events.rows import matching
@@ -28,6 +28,7 @@ from kinetoscope.findings.rank_view import RankView
 from kinetoscope.trace.schema import whole
 
 A_TENTH = 0.1
+MOST = 0.5  # of the launches: with fewer, what is not compiled comes first
 WORTH = 0.9  # of a sample's time: what saves less is not worth another batch
 # Of the time in which the device waits for launches, what is saved without a graph of the whole step: where
 # all of it was promised, three programs in docs/evidence/everyday.md saved 0.46 to 0.63 of that.
@@ -47,17 +48,31 @@ WITH_GRAPHS = ("NVIDIA", "AMD", None)  # makers whose devices replay captured gr
 
 class Remedy(Struct, frozen=True):
     """Advice, the ``mode`` of torch.compile with which `kinetoscope tune` can try it, and the ``part`` of the
-    time in which the device waits for launches that it saves."""
+    time in which the device waits for launches that it saves: for those inside compiled graphs, if it is of
+    these alone."""
 
     advice: str
     snippet: str | None = None
     mode: str | None = None
     part: float = 1.0
+    of_graphs: bool = False
 
 
-def compiles(view: RankView) -> bool:
-    """Whether compiled code launches a tenth of the work or more; a library's compiled helper does not."""
-    return len(compiled(view.trace)) >= max(1, A_TENTH * len(view.launched))
+def compiles(view: RankView, share: float = A_TENTH) -> bool:
+    """Whether compiled code launches so much of the work, or more; a library's compiled helper does not
+    launch a tenth."""
+    return len(compiled(view.trace)) >= max(1, share * len(view.launched))
+
+
+def broken(view: RankView) -> bool:
+    """Whether graph breaks cut compiled functions into pieces in the recorded steps."""
+    return not view.inside(pieces(view.trace)).is_empty()
+
+
+def inside_graphs(view: RankView, late: pl.DataFrame) -> pl.DataFrame:
+    """The rows of ``gaps`` that end with a launch inside a compiled graph: not the first of its call."""
+    launches = view.trace.device_events["launch"].gather(late["next"])
+    return late.filter(launches.is_in(continued(view.trace).implode()).fill_null(False))
 
 
 def captures(view: RankView) -> bool:
@@ -123,8 +138,10 @@ def fewer_launches(view: RankView) -> Remedy:
     snippet = f'model = torch.compile(model, mode="{mode}")'
     if why := _skipped_graphs(view):
         return Remedy(f"CUDA graphs were requested and skipped: remove the reason ({why}).")
-    if compiles(view):
-        return Remedy("Replay the compiled code as a CUDA graph, if its shapes are fixed.", snippet, mode)
+    if compiles(view, MOST):
+        how = "Remove its graph breaks, then replay" if broken(view) else "Replay"
+        advice = f"{how} the compiled code as a CUDA graph, if its shapes are fixed."
+        return Remedy(advice, snippet, mode, of_graphs=True)
     if why := _on_the_host(view):
         return Remedy(
             f"Put more work behind each launch ({larger}torch.compile). One CUDA graph of the whole step is "

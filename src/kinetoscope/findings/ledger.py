@@ -369,6 +369,10 @@ def _next(
         if book.gain(named) >= EXPLAINS * gains[id(best)] and left < OWNED * gains[id(best)]:
             gains[id(named)] = book.gain(named)
             return named
+    seen = MEDIUM * book.job.step_us
+    before = [finding for finding in worth if finding.rule == best.after]
+    if before and gains[id(other := _greatest(book, before, gains, seen))] >= seen:
+        return other
     causes = [one for one in worth if roles.get(one.rule) not in YIELDING and experience.helps(one.rule)]
     if roles.get(best.rule) in YIELDING and causes:
         enough = EXPLAINS * gains[id(best)]
@@ -376,9 +380,9 @@ def _next(
             return cause
         # What need not run is removed before the rest is launched sooner, where the device works most.
         if not best.saving.freed_share and book.job.slowest.working_share >= WORKS:
-            much, enough = HIGH * book.job.step_us, MEDIUM * book.job.step_us
+            much = HIGH * book.job.step_us
             lighter = [one for one in causes if one.saving.freed_share and one.saving.most_us >= much]
-            if lighter and gains[id(cause := _greatest(book, lighter, gains, enough))] >= enough:
+            if lighter and gains[id(cause := _greatest(book, lighter, gains, seen))] >= seen:
                 return cause
     return best
 

@@ -90,6 +90,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     lines: tuple[str, ...] = ()
     # the command that tries the advice; None where only an edit of the program can
     proof: Proof | None = None
+    # the rule whose findings come before this one, where they save enough to be seen in the step
+    after: str = ""
     # by how much the peak of the device's memory gets lower, by itself; 0 where the finding is not about
     # memory
     saving_bytes: int = 0

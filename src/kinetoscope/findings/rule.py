@@ -26,7 +26,16 @@ from kinetoscope.analysis.replay.change import (
 )
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import commands, evidence, memory, savings
-from kinetoscope.findings.in_force import Remedy, asked, blocked, capturable, compiles, fewer_launches, trains
+from kinetoscope.findings.in_force import (
+    Remedy,
+    asked,
+    blocked,
+    capturable,
+    compiles,
+    fewer_launches,
+    inside_graphs,
+    trains,
+)
 from kinetoscope.findings.model import Finding, Saving, Severity
 from kinetoscope.findings.rank_view import RankView, spans, views
 from kinetoscope.findings.rows import Evidence

@@ -160,15 +160,15 @@ def called(view: RankView, events: pl.DataFrame, share: float = 1.0) -> ReplayCh
 def host(view: RankView, events: pl.DataFrame, basis: str, share: float = 1.0) -> Saving:
     """The saving if ``share`` of host events' time goes away; the events' own ``share``, where they have
     such a column."""
-    return _warm(view, of(view, without_host(events, share), basis))
+    return warm(view, of(view, without_host(events, share), basis))
 
 
 def idle(view: RankView, intervals: pl.DataFrame, basis: str) -> Saving:
     """The saving if the host does not keep the device waiting in these intervals of its idle time."""
-    return _warm(view, of(view, without_idle(view.trace, intervals), basis))
+    return warm(view, of(view, without_idle(view.trace, intervals), basis))
 
 
-def _warm(view: RankView, saving: Saving) -> Saving:
+def warm(view: RankView, saving: Saving) -> Saving:
     """A saving of host time: of a program's first steps not known, whose host loads what they use."""
     return not_predicted(saving, "only first steps were recorded, start-up and all") if view.cold else saving
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 import traces
 from compile_records import artifact, record
-from kinetoscope.analysis.compiled.break_costs import break_costs
+from kinetoscope.analysis.compiled.break_costs import break_costs, crossing
 from kinetoscope.analysis.compiled.join import join
+from kinetoscope.analysis.compiled.regions import pieces
 from kinetoscope.compilation import build
 from kinetoscope.compilation.build import Sidecar
 from kinetoscope.compilation.log import read as log
@@ -142,6 +143,78 @@ def test_launches_are_those_counted_while_the_trace_was_written(
     assert row.idle_us == pytest.approx(idle)
     assert row.extra_launches == eager + graphs + fusable
     assert row.extra_launches_per_step == pytest.approx((eager + graphs + fusable) / len(steps))
+
+
+@given(program)
+@settings(max_examples=60, deadline=None)
+def test_the_way_into_a_piece_is_the_time_between_the_launches_around_it(
+    steps: list[tuple[list[str], int, list[str], int]],
+) -> None:
+    writer, ways, in_a_row = Writer(), list[int](), False
+    for before, between, rest, after in steps:
+        region = writer.now = writer.now + 1
+        writer.call(before)
+        for _ in range(between):
+            writer.launch("library")
+        left = writer.now if between else writer.now - 2  # a graph's call ends after its last launch
+        inner = writer.now = writer.now + 1
+        writer.now += 3  # guards, prologue
+        ways.append(writer.now + 2 - left)  # a call of a graph, and its first launch
+        writer.call(rest)
+        writer.around("Torch-Compiled Region: 1/0", inner)
+        for _ in range(after):
+            writer.launch("library")
+        writer.around("Torch-Compiled Region: 0/0", region)
+        writer.launch("library")
+        in_a_row |= max(len(before), len(rest)) > 1
+    trace = traces.trace(*writer.events)
+    way = crossing(trace, pieces(trace))
+    saved_us = (way.host["duration_ns"] * way.host["share"]).sum() / 1000
+    # Between two launches of one graph a microsecond passes, which the whole function has there as well.
+    assert saved_us == pytest.approx(sum(ways) - len(ways) * in_a_row)
+    assert way.waits.is_empty()
+
+
+def test_the_way_into_a_piece_takes_what_is_read_with_it_and_the_ends_of_its_backward() -> None:
+    """The first piece of a function that has no graph of its own is what remains of it."""
+    read = [
+        traces.host("aten::item", 40, 12),
+        traces.call("cudaMemcpyAsync", 41, 3, 3),
+        traces.kernel("Memcpy DtoH (Device -> Pinned)", 45, 1, 3),
+        traces.call("cudaStreamSynchronize", 44, 7, 4),
+    ]
+    forward = [
+        traces.host("Torch-Compiled Region: 0/0", 0, 100),
+        traces.host("Torch-Compiled Region: 1/0", 5, 90),
+        traces.host("CompiledFunction", 8, 20, **{"Sequence number": 7}),
+        traces.call("cudaLaunchKernel", 20, 5, 1),
+        traces.kernel("triton_poi_fused_add_0", 26, 2, 1),
+        *read,
+        traces.host("Torch-Compiled Region: 2/0", 55, 35),
+        traces.host("CompiledFunction", 60, 20, **{"Sequence number": 8}),
+        traces.call("cudaLaunchKernel", 70, 5, 2),
+        traces.kernel("triton_poi_fused_add_1", 76, 2, 2),
+    ]
+    backward = [
+        event
+        for sequence, began, length in ((8, 200, 40), (7, 250, 30))
+        for event in (
+            traces.host("CompiledFunctionBackward", began, length, tid=2, **{"Sequence number": sequence}),
+            traces.call("cudaLaunchKernel", began + 10, 5, sequence + 10, tid=2),
+            traces.kernel("triton_poi_fused_add_2", began + 16, 2, sequence + 10),
+        )
+    ]
+    trace = traces.trace(*forward, *backward)
+    entered = pieces(trace)
+    assert entered["compile_id"].to_list() == ["1/0", "2/0"]
+    way = crossing(trace, entered.filter(entered["compile_id"] == "2/0"))
+    assert way.host.sort("start_ns").select("start_ns", "duration_ns", "share").rows() == [
+        (25_000, 45_000, 1.0),
+        (200_000, 10_000, 1.0),
+        (215_000, 25_000, 1.0),
+    ]
+    assert trace.host_events["name"][way.waits].to_list() == ["cudaStreamSynchronize"]
+    assert crossing(trace, entered.filter(entered["compile_id"] == "1/0")).host.is_empty()
 
 
 def test_without_announced_calls_pythons_own_launches_are_not_known(tmp_path: Path) -> None:

@@ -84,6 +84,18 @@ def test_work_that_need_not_run_goes_before_launches_that_come_sooner(
     assert [one.rule for one in settle(run, [symptom, cause], {"symptom": "symptom"})] == order
 
 
+@pytest.mark.parametrize(("pieces", "order"), [(3, ["cause", "later"]), (0, ["later"])])
+def test_what_comes_after_another_rule_stands_below_it_where_that_is_seen(
+    pieces: int, order: list[str]
+) -> None:
+    run = LoadedRun((late(),))
+    (view,) = views(run)
+    later = replace(finding("later", savings.idle(view, view.gaps, "")), after="cause")
+    cause = finding("cause", savings.idle(view, intervals.union(view.gaps).head(pieces), ""))
+    found = settle(run, [later, cause])
+    assert [one.rule for one in found if one.remaining.saving_us > 0] == order
+
+
 def test_what_all_else_follows_from_stands_first_though_it_saves_nothing() -> None:
     run = LoadedRun((late(),))
     (view,) = views(run)

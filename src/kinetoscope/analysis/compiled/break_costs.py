@@ -1,16 +1,26 @@
-"""The cost of graph breaks on the device, where the trace shows the function entered again behind it."""
+"""The cost of graph breaks, where the trace shows the function entered again behind them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 import polars as pl
 
-from kinetoscope.analysis.compiled.regions import call_around, region_around
+from kinetoscope.analysis.compiled.regions import call_around, region_around, regions
 from kinetoscope.analysis.compiled.sums import silent_frames
+from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import END, matching
-from kinetoscope.analysis.events.torch_names import CALL, GRAPH_LAUNCH, REGION
+from kinetoscope.analysis.events.torch_names import (
+    CALL,
+    COMPILED_BACKWARD,
+    COMPILED_FORWARD,
+    GRAPH_LAUNCH,
+    REGION,
+    SYNCHRONIZATION,
+)
+from kinetoscope.analysis.time import intervals
 from kinetoscope.compilation.breaks import RESUMED
 from kinetoscope.compilation.model import CompiledProgram, GraphBreak
 from kinetoscope.trace.model import Trace
@@ -181,3 +191,76 @@ def _work(trace: Trace, region: pl.Series, call: pl.Series) -> pl.DataFrame:
         .drop("start_ns")
         .with_columns(last.forward_fill().shift(1).over("lane").name.prefix("last_"))
     )
+
+
+class Crossing(NamedTuple):
+    """The host's time on the way into pieces of a function, which it does not need where that is whole."""
+
+    host: pl.DataFrame  # ``lane``, ``start_ns``, ``duration_ns`` and the ``share`` of it
+    waits: pl.Series  # rows of ``host_events``: synchronising calls on the way
+
+
+def crossing(trace: Trace, entered: pl.DataFrame) -> Crossing:
+    """The host's time that it takes to go on in these ``pieces`` of functions.
+
+    In the forward pass, that is the time from the last launch before a piece to the first in it: the end of
+    one graph's call, what Python does between them, guards, and the beginning of the next call. What lies
+    between two launches of one graph is left, as the whole function has that there. What Python launches on
+    the way stays, too, but for what it reads from the device. In the backward pass it is the time of the
+    piece's own node before its first launch and after its last.
+    """
+    host = trace.host_events
+    calls = _launch_calls(trace)
+    waiting = matching(host, "name", SYNCHRONIZATION)
+    reads = host["parent"].filter(waiting).drop_nulls().unique()
+    whole = intervals.outermost(regions(trace).with_columns(END), ["lane"]).with_row_index("function")
+    # The piece that is entered before its function launches anything is the one that remains.
+    within = intervals.beginning_in(
+        calls.filter(~host["parent"].gather(calls["id"]).is_in(reads.implode()).fill_null(False)),
+        whole.select("lane", "start_ns", "end_ns", "function"),
+        ["lane"],
+    ).sort("lane", "start_ns")
+    ways = within.select(
+        "lane",
+        start_ns="end_ns",
+        end_ns=pl.col("start_ns").shift(-1).over("function"),
+        same=(pl.col("call") == pl.col("call").shift(-1)).over("function"),
+    ).drop_nulls("end_ns")
+    length = pl.col("end_ns") - pl.col("start_ns")
+    usual_ns = ways.filter("same").select(length.median()).item() or 0.0
+    ways = ways.with_row_index("way").with_columns(duration_ns=length)
+    taken = intervals.beginning_in(
+        entered.select("id", "lane", "start_ns"), ways.select("way", "lane", "start_ns", "end_ns"), ["lane"]
+    )
+    ways = ways[taken["way"].unique().sort()]
+    waits = intervals.beginning_in(host.filter(waiting), ways.select("lane", "start_ns", "end_ns"), ["lane"])
+    forward = ways.with_columns(share=(1 - usual_ns / pl.col("duration_ns")).clip(0, 1))
+    columns = ["lane", "start_ns", "duration_ns", "share"]
+    return Crossing(pl.concat([forward.select(columns), _backward(trace, taken["id"], calls)]), waits["id"])
+
+
+def _launch_calls(trace: Trace) -> pl.DataFrame:
+    """The calls that put work on a device: ``id``, ``lane``, ``start_ns``, ``end_ns``, the ``call`` of a
+    graph around each."""
+    launches = trace.device_events["launch"].drop_nulls().unique().sort()
+    return trace.host_events[launches].select(
+        "id", "lane", "start_ns", END, call_around(trace).gather(launches).alias("call")
+    )
+
+
+def _backward(trace: Trace, entered: pl.Series, calls: pl.DataFrame) -> pl.DataFrame:
+    """The time of the backward nodes of these pieces before their first launch and after their last."""
+    host = trace.host_events
+    forward = matching(host, "name", COMPILED_FORWARD) & region_around(trace).is_in(entered.implode())
+    of_pieces = host["sequence"].is_in(host["sequence"].filter(forward).drop_nulls().implode())
+    nodes = host.filter(matching(host, "name", COMPILED_BACKWARD) & of_pieces).with_columns(END)
+    nodes = intervals.outermost(nodes, ["lane"])
+    around = nearest(host, host["id"].is_in(nodes["id"].implode())).gather(calls["id"])
+    launched = calls.with_columns(around.alias("node")).drop_nulls("node").group_by("node")
+    times = nodes.join(
+        launched.agg(first_ns=pl.min("start_ns"), last_ns=pl.max("end_ns")), left_on="id", right_on="node"
+    )
+    columns = pl.col("lane"), pl.lit(1.0).alias("share")
+    before = times.select(*columns, "start_ns", duration_ns=pl.col("first_ns") - pl.col("start_ns"))
+    after = times.select(*columns, start_ns="last_ns", duration_ns=pl.col("end_ns") - pl.col("last_ns"))
+    return pl.concat([before, after]).select("lane", "start_ns", "duration_ns", "share")

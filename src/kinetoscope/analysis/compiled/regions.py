@@ -20,7 +20,6 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time import intervals
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
-from kinetoscope.trace.schema import whole
 
 COMPILED = f"{REGION}|{COMPILED_BACKWARD}|{CALL}"
 
@@ -46,6 +45,16 @@ def compiled(trace: Trace) -> pl.Series:
 
 
 @remembered
+def continued(trace: Trace) -> pl.Series:
+    """Rows of ``host_events`` that are launches of a compiled graph's call after its first: a CUDA graph
+    of it launches them at once."""
+    launches, host = compiled(trace), trace.host_events
+    around = nearest(host, matching(host, "name", COMPILED))
+    calls = host.select("id", "lane", "start_ns", around.alias("call"))[launches].sort("lane", "start_ns")
+    return calls.filter(pl.col("call") == pl.col("call").shift(1).over("lane"))["id"]
+
+
+@remembered
 def region_of_work(trace: Trace) -> pl.Series:
     """For each row of ``device_events`` the compiled region it was launched in (row of ``host_events``)."""
     return region_around(trace)[trace.device_events["launch"]]
@@ -61,21 +70,13 @@ def replaying(trace: Trace) -> frozenset[str]:
 
 
 @remembered
-def entry_costs(trace: Trace) -> pl.DataFrame:
-    """``regions`` with ``compile_id`` and ``cost_ns``: host time of the entry that serves no op and no
-    launch, the cache lookup before it included."""
+def pieces(trace: Trace) -> pl.DataFrame:
+    """``regions`` that others enter, as the pieces of a function that broke are: ``compile_id``, and the
+    region ``around`` each (row of ``host_events``)."""
     host, entered = trace.host_events, regions(trace)
-    lookup = whole(host["duration_ns"].filter(matching(host, "name", torch_names.CACHE_LOOKUP)).median())
-    is_own = matching(host, "name", torch_names.ENTRY)
-    # What the region's own events (wrapper, prologue) take themselves; an op inside is the function's work.
-    own = (
-        pl.DataFrame({"id": region_around(trace), "self_ns": host["self_ns"]})
-        .filter(is_own & pl.col("id").is_not_null())
-        .group_by("id")
-        .agg(cost_ns=pl.col("self_ns").sum())
-    )
-    return entered.join(own, on="id", how="left", maintain_order="left").with_columns(
-        compile_id=_compile_ids(entered["name"]), cost_ns=pl.col("cost_ns").fill_null(0) + lookup
+    around = region_around(trace).gather(host["parent"].gather(entered["id"]))
+    return entered.with_columns(around.alias("around"), compile_id=_compile_ids(entered["name"])).filter(
+        pl.col("around").is_not_null()
     )
 
 

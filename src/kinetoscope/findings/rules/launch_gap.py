@@ -40,6 +40,7 @@ def find(view: RankView) -> Findings:
     if view.working_share < BUSY or times < LEAST_TIMES or view.us_of(late, "idle_ns") < LOW * view.step_us:
         return
     remedy = fewer_launches(view)
+    late = inside_graphs(view, late) if remedy.of_graphs else late
     if remedy.part < 1:
         saving = savings.idle(
             view, late.with_columns(share=pl.lit(remedy.part)), f"half of {BASIS}, an estimate"

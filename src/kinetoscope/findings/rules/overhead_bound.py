@@ -17,7 +17,10 @@ How it decides
     100 µs of such idle time for each of them, the host does something else, and this is silent. All of it is
     promised where one graph can hold the step; where something in the step rules that out (many waits, a
     scaler, checkpointing, accumulation), half of it, which compiling alone saved of such programs; all of it
-    is then the most, as where a loop over small tensors becomes a few ops on all of them.
+    is then the most, as where a loop over small tensors becomes a few ops on all of them. Where most is
+    launched by compiled code, what a mode of the compiler can replay is each call of a compiled graph: the
+    idle time that ends with any launch in it but the first is promised. Graph breaks, which cut these calls
+    short, stand above.
 
 What to do
     Give the device more work per launch: a larger batch (in training; in serving it makes a single answer
@@ -58,16 +61,17 @@ def find(view: RankView) -> Findings:
     busy, share = numbers.time(view.working_us), numbers.percent(view.working_share)
     but = "" if share == numbers.percent(view.busy_share) else ", without its waiting for other ranks"
     remedy = fewer_launches(view)
+    saved = savings.idle if remedy.part < 1 else savings.captured
+    late_launch = "the idle time that ends with a late launch"
+    saving = whole = saved(view, late, f"{late_launch}, all of it")
     if remedy.part < 1:
-        most_us = savings.idle(view, late, "all of it").us
-        late = late.with_columns(share=pl.lit(remedy.part))
-        saving = savings.idle(view, late, "half of the idle time that ends with a late launch, an estimate")
-        saving = replace(saving, most_us=most_us)
-    else:
-        saving = savings.captured(view, late, "the idle time that ends with a late launch, all of it")
+        halves = late.with_columns(share=pl.lit(remedy.part))
+        saving = saved(view, halves, f"half of {late_launch}, an estimate")
+    elif remedy.of_graphs:
+        saving = saved(view, inside_graphs(view, late), f"{late_launch} inside a compiled graph")
     shown = (
         f"busy {busy} of {numbers.time(view.own_step_us)} per {view.unit}; "
-        f"{numbers.time(saving.us / remedy.part)} idle while the next launch is late"
+        f"{numbers.time(whole.us)} idle while the next launch is late"
     )
     longest = late.sort("idle_ns", descending=True).head(3)
     begin, line = that_launch(view, view.work["launch"].drop_nulls().unique()) or ("", None)
@@ -75,7 +79,8 @@ def find(view: RankView) -> Findings:
         title=f"The device is busy {share} of the {view.unit}{but}: launching "
         f"{view.per_step(len(kernels)):,.0f} {what} of {numbers.time(typical)} each{and_others} takes longer "
         "than running them",
-        saving=saving,
+        saving=saving if saving is whole else replace(saving, most_us=whole.us),
+        after="graph-break" if remedy.of_graphs else "",
         evidence=[evidence.of(view, shown, kernels), *evidence.of_gaps(view, longest)],
         advice=remedy.advice + begin,
         source=line,
