@@ -19,7 +19,7 @@ from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 from programs import QUICK_ENDS
 
-# Two workers share two cores: what a test starts takes one. Inductor's check of what vector instructions the
+# Workers share two cores: what a test starts takes one. Inductor's check of what vector instructions the
 # compiler knows costs ten seconds a cache, and what its code computes is the same without them.
 for switch in ("OMP_NUM_THREADS=1", "POLARS_MAX_THREADS=1", "TORCHINDUCTOR_VEC_ISA_OK=0"):
     os.environ.setdefault(*switch.split("="))
