@@ -206,7 +206,7 @@ def test_a_trial_of_ten_iterations_is_recorded_by_whole_ones(programs: Programs,
     assert run.steps["levels"][0]["name"].startswith("one iteration of 16 calls of Sequential")
     recorded = len(run.steps["profiled_s"])
     assert recorded >= 2
-    assert len(run.steps["unprofiled_s"]) >= 2
+    assert run.steps["unprofiled_s"]
     names = [one["name"] for one in run.events() if one.get("cat") in ("cpu_op", "user_annotation")]
     assert names.count("Optimizer.step#Adam.step") == 4 * recorded
     assert names.count("aten::sigmoid") == 16 * recorded

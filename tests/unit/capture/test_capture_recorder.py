@@ -148,6 +148,21 @@ def test_long_steps_that_still_get_faster_are_waited_for():
     assert max(timings.unprofiled_s) == pytest.approx(0.3)
 
 
+@pytest.mark.parametrize(("pause_s", "recorded"), [(0.3, 3), (0.45, 2)])
+def test_as_few_as_two_steps_are_recorded_where_each_pauses_the_program_for_long(
+    pause_s: float, recorded: int
+):
+    program = Program(device=FakeDevice(light=True))
+    program.device.paused = lambda: setattr(program, "now", program.now + pause_s)
+    program.steps(150)
+    timings = program.recorder.timings()
+    assert len(timings.profiled_s) == recorded
+    assert [line for line in program.device.log if line.startswith("light3 mark")] == [
+        *(f"light3 mark {timings.first_step + recorded + 3 + index}" for index in range(recorded)),
+        "light3 mark None",
+    ]
+
+
 def test_few_steps_that_compile_or_wait_for_a_loader_are_no_reason_for_haste():
     compiles, waits = Program(), Program()
     for _ in range(6):

@@ -463,7 +463,9 @@ class RecordSteps(Phase):
             return context.options.steps
         if context.lockstep:
             return 3
-        usual = recorded_steps(context.measured.before.times, context.ledgers.prefetch)
+        first = context.provisional
+        pause_s = context.measured.paused_s / max(1, first.steps) if first.written else 0.0
+        usual = recorded_steps(context.measured.before.times, context.ledgers.prefetch, pause_s)
         usual = min(usual, context.measured.most_recorded or usual)
         return context.decisions.count(usual, 8)
 

@@ -233,11 +233,17 @@ def whole_rounds(steps: int, prefetch: Prefetch) -> int:
     return math.ceil(steps / workers) * workers
 
 
-def recorded_steps(before: Sequence[StepTime], prefetch: Prefetch) -> int:
+# Where a recorded step pauses the program for longer, two are recorded: eleven in four recordings would take
+# a twentieth of a minute.
+PAUSE_S = 0.25
+
+
+def recorded_steps(before: Sequence[StepTime], prefetch: Prefetch, pause_s: float = 0.0) -> int:
     """How many steps to record, by those timed before: 3, or as many as make 10 ms, at most 10; 2 of those
-    that take seconds; of a loop that waits for its loader, whole rounds of the workers."""
+    that take seconds, or pause the program for long (``pause_s`` each); of a loop that waits for its loader,
+    whole rounds of the workers."""
     step_s = median(step.seconds for step in before) if before else math.inf
-    least = 2 if LONGER_S < step_s < math.inf else 3
+    least = 2 if LONGER_S < step_s < math.inf or pause_s > PAUSE_S else 3
     steps = max(least, min(10, round(10e-3 / step_s))) if step_s > 0 else 10
     return steps if waiting(before) is None else whole_rounds(steps, prefetch)
 
