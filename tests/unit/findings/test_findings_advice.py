@@ -700,6 +700,24 @@ def test_written_out_attention_takes_its_calls_along(between: str, masked: bool)
 
 
 @pytest.mark.parametrize(
+    ("product", "chains"), [("ampere_sgemm_128x64_tn", 1), ("nvjet_sm90_hsh_bf16_128x64", 0)]
+)
+def test_what_fused_attention_takes_is_no_chain_to_compile_unless_there_is_none(
+    product: str, chains: int
+) -> None:
+    kernels = [
+        ("aten::bmm", product),
+        ("aten::div", "vectorized_elementwise_kernel"),
+        ("aten::masked_fill", "vectorized_elementwise_kernel"),
+        ("aten::_softmax", "softmax_warp_forward"),
+        ("aten::bmm", product),
+    ]
+    events = [event for i, (op, name) in enumerate(kernels, 1) for event in launched(op, name, i, 10)]
+    found = list(unfused_elementwise.find(view(traces.step(1, 0, 600), *events)))
+    assert len(found) == chains
+
+
+@pytest.mark.parametrize(
     ("name", "advised"),
     [
         ("void cudnn::bn_bw_1C11_kernel_new<float, float, float2, 512, true, 1>()", "channels_last"),
