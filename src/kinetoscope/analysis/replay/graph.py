@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
+from weakref import WeakSet
 
 import polars as pl
 from msgspec import Struct
@@ -220,7 +221,7 @@ class ReplayGraph(Struct, frozen=True, dict=True):
         ranks: by clock, whose it is.
         streams: how many streams there are.
         program: in an order that follows all edges.
-        quiet: when threads, by rank and number, do what a profiler makes no slower (see ``host.quiet``).
+        traces: of its ranks, which it does not keep.
     """
 
     work: pl.DataFrame
@@ -233,7 +234,7 @@ class ReplayGraph(Struct, frozen=True, dict=True):
     streams: int
     program: tuple[Instruction, ...]
     lost_ns: int
-    quiet: Mapping[tuple[int, int], pl.DataFrame]
+    traces: WeakSet[Trace]
 
     @cached_property
     def late_batches(self) -> frozenset[tuple[int, int]]:
@@ -300,6 +301,12 @@ class ReplayGraph(Struct, frozen=True, dict=True):
         until = pl.concat([pl.Series([], dtype=pl.Float64), *each], rechunk=True)
         bounds = until[self.order.slice(len(self.work))]
         return until, bounds.head(len(self.segments)), bounds.tail(len(self.segments))
+
+    @cached_property
+    def quiet(self) -> dict[tuple[int, int], pl.DataFrame]:
+        """When threads, by rank and number, do what a profiler makes no slower (see ``host.quiet``): asked
+        for where the host is replayed at another pace than recorded."""
+        return {key: own for trace in self.traces for key, own in quiet(trace).items()}
 
     @cached_property
     def quiet_ns(self) -> tuple[pl.Series, ...]:
@@ -372,7 +379,7 @@ def build(parts: Sequence[RankSpans], collectives: pl.DataFrame | None = None) -
         stream,
         tuple(instruction for *_, instruction in sorted(program, key=lambda timed: timed[:2])),
         int(work["lost_ns"].sum()),
-        {key: own for part in parts for key, own in quiet(part.trace).items()},
+        WeakSet(part.trace for part in parts),
     )
 
 

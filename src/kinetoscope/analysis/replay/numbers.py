@@ -60,8 +60,6 @@ def quiet_pace(pace: float) -> float:
 
 def at_pace(steps: pl.DataFrame, quiet: pl.DataFrame, pace: float) -> pl.DataFrame:
     """The steps of shares of host time as long as it is at a pace, ``quiet`` or not."""
-    if pace == 1:  # nor is quiet time at another
-        return steps
     more = (quiet_pace(pace) - pace) * pl.col("other")
     return _joined(steps, quiet).select("at_ns", share=pl.col("one") * (pace + more))
 
@@ -145,10 +143,10 @@ def _left(graph: ReplayGraph, rank: int, device: pl.DataFrame) -> pl.DataFrame:
 def _gone(base: State, rank: int, steps: dict[int, pl.DataFrame]) -> tuple[pl.Series, ...]:
     """The host time that goes away of a rank's threads (see ``ReplayGraph.until``). As long as the graph, and
     needed once: no change keeps it."""
-    quiet = base.graph.quiet
-    return base.graph.until(
-        {(rank, thread): at_pace(own, quiet[rank, thread], base.pace) for thread, own in steps.items()}
-    )
+    own = {(rank, thread): each for thread, each in steps.items()}
+    if base.pace != 1:
+        own = {key: at_pace(each, base.graph.quiet[key], base.pace) for key, each in own.items()}
+    return base.graph.until(own)
 
 
 class State(Struct, frozen=True, eq=False, dict=True):
@@ -176,8 +174,12 @@ def recorded(graph: ReplayGraph, pace: float = 1.0, free: frozenset[tuple[int, i
     """The state as recorded, with host time multiplied by ``pace`` (quiet time: see ``quiet_pace``), and
     without the waits of the calls ``free`` (rank, row)."""
     opened = graph.segments["start_ns"].gather(graph.work["segment"])
-    launched, at_start, at_end = (each * (quiet_pace(pace) - pace) for each in graph.quiet_ns)
-    launched = launched[graph.order.head(len(graph.work))] - at_start.gather(graph.work["segment"])
+    since = (pl.col("point_ns") - opened) * pace
+    lengths = (graph.segments["end_ns"] - graph.segments["start_ns"]) * pace
+    if pace != 1:
+        launched, at_start, at_end = (each * (quiet_pace(pace) - pace) for each in graph.quiet_ns)
+        launched = launched[graph.order.head(len(graph.work))] - at_start.gather(graph.work["segment"])
+        since, lengths = since + launched, lengths + (at_end - at_start)
     # What a kernel waited for is not known: of one rank's streams, perhaps for multiprocessors that others
     # occupy.
     crowded = graph.streams > 1 and len(set(graph.ranks)) == 1
@@ -189,9 +191,8 @@ def recorded(graph: ReplayGraph, pace: float = 1.0, free: frozenset[tuple[int, i
         "pause_ns",
         crowded_ns=pl.col("lost_ns").clip(lower_bound=0) if crowded else pl.lit(0),
         work_ns=pl.when("meets").then(0).otherwise("work_ns"),
-        ready=(pl.col("point_ns") - opened) * pace + launched + pl.col("latency_ns"),
+        ready=since + pl.col("latency_ns"),
     )
-    lengths = (graph.segments["end_ns"] - graph.segments["start_ns"]) * pace + (at_end - at_start)
     transfers = [one.transfer_ns for one in graph.program if isinstance(one, CollectiveSync)]
     parts = [work[rows].to_dict() for rows in graph.pieces]
     numbers = Numbers(*_of_blocks(parts), lengths.cast(pl.Float64).to_list(), transfers, free)
