@@ -11,6 +11,7 @@ from kinetoscope.findings import registry
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.registry import Rule, find
+from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings, TimedSteps
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
@@ -37,6 +38,18 @@ def test_nothing_is_found_in_nothing() -> None:
 def test_one_host_event_says_only_that_it_is_little() -> None:
     found = find(LoadedRun((traces.trace(traces.host("aten::add", 5, 5)),)))
     assert {finding.rule for finding in found} == {"too-few-steps"}
+
+
+@pytest.mark.parametrize(("timed", "found"), [(2, True), (3, False)])
+def test_two_recorded_steps_are_enough_where_the_steps_that_were_timed_say_how_they_differ(
+    timed: int, found: bool
+) -> None:
+    steps_s = (0.5,) * timed
+    before = TimedSteps(step_s=steps_s, host_s=steps_s)
+    manifest = Manifest(ranks=(RankRecord(rank=0, steps=StepTimings(before=before)),))
+    trace = traces.trace(traces.step(1, 0, 9), traces.step(2, 10, 9), traces.host("aten::add", 2, 5))
+    rules = {finding.rule for finding in find(LoadedRun((trace,), manifest=manifest))}
+    assert ("too-few-steps" in rules) is found
 
 
 def test_one_device_event_without_a_launch() -> None:

@@ -7,7 +7,8 @@ Why it is slow
     It is not; but a single step may be an unusual one, and without steps nothing is known per step.
 
 How it decides
-    The number of ``ProfilerStep#N`` annotations.
+    The number of ``ProfilerStep#N`` annotations. One or two are enough where three steps were timed without
+    the profiler: these say how steps differ.
 
 What to do
     Call ``profiler.step()`` once per step, record three to five: ``schedule(wait=1, warmup=3, active=5)``.
@@ -16,6 +17,7 @@ Source
     The design's "a mean alone is not a result".
 """
 
+from kinetoscope.analysis.passes.unprofiled import unprofiled_seconds
 from kinetoscope.analysis.serving.steps import marks
 from kinetoscope.findings.rule import *
 
@@ -32,7 +34,8 @@ OPTIONS = {
 
 def find(view: RankView) -> Findings:
     steps = len(view.trace.steps)
-    if steps >= ENOUGH or view.trace.host_events.is_empty():
+    timed = len(unprofiled_seconds(view.record.steps)) if steps and view.record else 0
+    if max(steps, timed) >= ENOUGH or view.trace.host_events.is_empty():
         return
     served = _served(view)
     yield Finding(
