@@ -188,6 +188,13 @@ def test_of_what_a_chain_gathers_the_reading_remains() -> None:
     assert elementwise_chains(table.head(3), table.head(3)).is_empty()
 
 
+def test_interpolating_is_a_lookup_and_its_backward_no_elementwise_work() -> None:
+    forward = named(("upsample_bilinear2d", 10), ("mul", 10), ("add", 10), ("neg", 10))
+    assert elementwise_chains(forward, forward)["saved_ns"].to_list() == [5_000, 0, 10_000, 10_000]
+    backward = named(("mul", 10), ("neg", 10), ("upsample_bilinear2d_backward", 40), ("mul", 10))
+    assert elementwise_chains(backward, backward).is_empty()
+
+
 def test_a_reduction_too_short_to_have_read_it_is_none_of_a_chain() -> None:
     table = work("elementwise", "reduction").with_columns(pl.Series("duration_ns", [40_000, 7_000]))
     assert elementwise_chains(table, table).is_empty()

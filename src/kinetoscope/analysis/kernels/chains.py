@@ -22,9 +22,10 @@ COLUMNS = [
 FUSIBLE = r"^(elementwise|copy|random)$"
 # Compilers load by an index in the kernel that computes with it.
 GATHERS = (
-    r"^aten::(index|index_select|gather|embedding|take_along_dim|upsample_nearest[123]d"
+    r"^aten::(index|index_select|gather|embedding|take_along_dim|_?upsample_[a-z_]+[123]d"
     r"|nll_loss(2d)?_(for|back)ward)$"
 )
+SCATTERS = r"^aten::_?upsample_\w+_backward$"  # many add to one place: no kernel that reads it can do that
 REDUCTION, SOFTMAX = "^reduction$", r"^aten::_(log_)?softmax(_backward_data)?$"
 LENGTH = 3  # of two, a compiler saves less than the noise, …
 READS = 0.2  # … unless one is a softmax or a reduction, and the second takes this part of the first: it may
@@ -59,7 +60,8 @@ def elementwise_chains(work: pl.DataFrame, eager: pl.DataFrame) -> pl.DataFrame:
     own &= matching(work, "op_name", "^aten::")
     gathers = own & matching(work, "op_name", GATHERS)
     softmax = own & matching(work, "op_name", SOFTMAX)
-    fusible = own & matching(work, "category", FUSIBLE) | gathers | softmax
+    elementwise = matching(work, "category", FUSIBLE) & ~matching(work, "op_name", SCATTERS)
+    fusible = own & elementwise | gathers | softmax
     if not fusible.any():
         return work.select(COLUMNS).clear().with_columns(chain=pl.lit(0), saved_ns=pl.lit(0.0))
     key = ["device", "stream"]
