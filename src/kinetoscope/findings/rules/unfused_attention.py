@@ -76,16 +76,19 @@ def find(view: RankView) -> Findings:
 def written_out(view: RankView) -> pl.DataFrame:
     """The kernels of attention written out, in order of each ``chain``: the ``softmax``, what is around it,
     and the ``product`` on either side; one between two softmaxes is in both chains."""
-    category, name = pl.col("category").cast(pl.String), pl.col("op_name").cast(pl.String)
+    work = view.work
+    # Of all work no more columns than decide it.
     kernels = (
-        view.work.filter(pl.col("kind") == "kernel")
+        work.select(
+            *("kind", "device", "stream", "start_ns"),
+            row=pl.int_range(pl.len(), dtype=pl.UInt32),
+            product=matching(work, "category", "^matmul$") & matching(work, "op_name", BATCHED),
+            softmax=matching(work, "category", "^softmax$"),
+            between=matching(work, "category", "^(elementwise|copy|random|reduction)$"),
+        )
+        .filter(pl.col("kind") == "kernel")
         .sort("device", "stream", "start_ns")
         .with_row_index("at")
-        .with_columns(
-            product=((category == "matmul") & name.str.contains(BATCHED)).fill_null(False),
-            softmax=category == "softmax",
-            between=category.is_in(["elementwise", "copy", "random", "reduction"]),
-        )
     )
     stop = pl.when(~pl.col("between")).then("at")
     kernels = kernels.with_columns(before=stop.forward_fill().shift(1), after=stop.backward_fill().shift(-1))
@@ -98,7 +101,8 @@ def written_out(view: RankView) -> pl.DataFrame:
     )
     spans = found.select("before", "after", chain=pl.int_range(pl.len()))
     rows = spans.select("chain", at=pl.int_ranges("before", pl.col("after") + 1)).explode("at")
-    return kernels[rows["at"]].with_columns(rows["chain"])
+    found = kernels.select("at", "row", "product", "softmax")[rows["at"]]
+    return pl.concat([work[found["row"]], found.drop("row"), rows.select("chain")], how="horizontal")
 
 
 def _replaced(view: RankView, chains: pl.DataFrame) -> pl.DataFrame:

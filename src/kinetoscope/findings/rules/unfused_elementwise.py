@@ -41,8 +41,9 @@ def find(view: RankView) -> Findings:
     if len(regions(view.trace)) or blocked(view):
         return
     attention = written_out(view)
-    within = view.work["id"].is_in(attention["id"].implode())
-    others = view.work if in_single_precision(attention) else view.work.filter(~within)
+    others = view.work.select("id")
+    if not in_single_precision(attention):
+        others = others.join(attention, on="id", how="anti")
     chains = elementwise_chains(view.work, others)
     if chains.is_empty():
         return
