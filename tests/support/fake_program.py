@@ -32,6 +32,9 @@ class FakeSession:
     def ends_here(self) -> bool:
         return self.device.ends_here
 
+    def padding(self) -> BatchPadding | None:
+        return None
+
     def stop(self) -> None:
         self.log.append(f"{self.name} stop")
 

@@ -15,7 +15,7 @@ import select
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from types import CodeType
 from typing import Any, TypedDict
 
@@ -308,6 +308,24 @@ def asked_in_silence() -> Generator[None, None, None]:
 
     with torch._C.DisableTorchFunction():
         yield
+
+
+def tensors_in(value: Any) -> list[Any]:
+    """The tensors that an argument is, or holds: plain ones, which no class of the program's answers for."""
+    import torch
+
+    values = value.values() if type(value) is dict else value if type(value) in (list, tuple) else (value,)
+    return [one for one in values if type(one) is torch.Tensor]
+
+
+def read_in_silence(tensors: Sequence[Any]) -> list[Any]:
+    """Values of tensors, as lists, without the program's modes and subclasses hearing of it; none where the
+    program wants to hear of what waits for its device."""
+    import torch
+
+    with asked_in_silence(), torch._C._DisableTorchDispatch():
+        heard = any(one.is_cuda for one in tensors) and torch.cuda.get_sync_debug_mode()
+        return [] if heard else [one.tolist() for one in tensors]
 
 
 @contextlib.contextmanager

@@ -118,11 +118,12 @@ class OptimizerStep(msgspec.Struct, frozen=True):
 
 
 class BatchPadding(msgspec.Struct, frozen=True):
-    """Tokens of the first batches that a data loader gave with a mask of their padding."""
+    """Tokens of batches with a mask of their padding: the first of a data loader, or a step's models'."""
 
     tokens: int  # all of them
     padding: int  # those that are padding
     beyond: int  # those of ``padding`` that lie beyond the longest row of their batch
+    rows: int = 0  # in which they are; 0: not known
 
 
 class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,16 +1,18 @@
-"""The padding of a loader's batches is seen by their mask, and the program sees nothing of that."""
+"""The padding of batches is seen by their mask, and the program sees nothing of that."""
 
+import sys
 import traceback
 from collections import UserDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from kinetoscope.capture.recorder.lines import Lines  # noqa: E402
 from kinetoscope.capture.steps.ledgers import Ledgers  # noqa: E402
-from kinetoscope.capture.steps.padding import ENOUGH  # noqa: E402
+from kinetoscope.capture.steps.padding import ENOUGH, PaddingGiven  # noqa: E402
 from kinetoscope.recording.manifest import BatchPadding  # noqa: E402
 
 WIDTH = 16
@@ -43,12 +45,12 @@ def test_padding_is_counted_as_the_mask_says(ledgers: Ledgers, collate: Any, wor
     assert [int(batch["attention_mask"].sum()) for batch in batches] == [8, 11]
     tokens, kept = WIDTH * len(lengths), sum(lengths)
     beyond = 2 * (WIDTH - 5) + 2 * (WIDTH - 9)
-    assert ledgers.padding == BatchPadding(tokens, tokens - kept, beyond)
+    assert ledgers.padding == BatchPadding(tokens, tokens - kept, beyond, len(lengths))
 
 
 def test_only_the_first_batches_are_looked_at(ledgers: Ledgers) -> None:
     loaded([4] * (ENOUGH + 10), 1)
-    assert ledgers.padding == BatchPadding(WIDTH * ENOUGH, 12 * ENOUGH, 12 * ENOUGH)
+    assert ledgers.padding == BatchPadding(WIDTH * ENOUGH, 12 * ENOUGH, 12 * ENOUGH, ENOUGH)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +94,127 @@ def test_the_program_s_modes_hear_nothing_of_the_look(ledgers: Ledgers) -> None:
 
     asked, batch = list[Any](), padded([3, 16])
     looked_at = heard()
-    assert ledgers.padding == BatchPadding(2 * WIDTH, WIDTH - 3, 0)
+    assert ledgers.padding == BatchPadding(2 * WIDTH, WIDTH - 3, 0, 2)
     ledgers.remove()
     assert list(map(str, looked_at)) == list(map(str, heard()))
+
+
+class Encoder(torch.nn.Module):
+    """Its layers get what it makes of its words, and their mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.layer = torch.nn.Embedding(9, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, words: Any, mask: Any = None) -> Any:
+        return self.layer(self.words(words))
+
+
+class Wrapped(torch.nn.Module):
+    """As DistributedDataParallel: it takes what its module does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = Encoder()
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        return self.module(*inputs, **named)
+
+
+def texts(lengths: list[int], width: int = WIDTH) -> tuple[Any, Any]:
+    mask = (torch.arange(width) < torch.tensor(lengths)[:, None]).long()
+    return mask * (1 + torch.arange(width) % 7), mask
+
+
+def given(step: Callable[[], object]) -> BatchPadding | None:
+    """What is known of the padding after a step in which lines are noted."""
+    if sys.gettrace() is not None:
+        pytest.skip("the tests are traced")
+    seen = PaddingGiven()
+    lines = Lines(given=seen.called)
+    lines.start(None)
+    step()
+    lines.stop()
+    return seen.counted()
+
+
+WORDS, THERE = texts([3, 9, 5])
+PADDED = BatchPadding(3 * WIDTH, 3 * WIDTH - 17, 3 * (WIDTH - 9), 3)
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "named"),
+    [
+        (Encoder(), (WORDS, THERE), {}),
+        (Encoder(), (WORDS, THERE.bool()), {}),
+        (Encoder(), (WORDS,), {"mask": THERE}),
+        (Wrapped(), (WORDS,), {"mask": THERE}),
+        (Wrapped(), (WORDS, THERE), {}),
+        (Encoder(), (WORDS.flip(1), THERE.flip(1)), {}),  # on the left
+    ],
+)
+def test_padding_is_what_a_model_gets_a_mask_for(
+    model: Any, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> None:
+    assert given(lambda: model(*arguments, **named)) == PADDED
+
+
+def test_all_calls_of_a_step_count() -> None:
+    model, (words, there) = Encoder(), texts([4], 8)
+    assert given(lambda: (model(WORDS, THERE), model(words, there))) == BatchPadding(
+        PADDED.tokens + 8, PADDED.padding + 4, PADDED.beyond + 4, 4
+    )
+
+
+def test_a_batch_without_padding_counts() -> None:
+    assert given(lambda: Encoder()(*texts([8, 8], 8))) == BatchPadding(16, 0, 0, 2)
+
+
+KINDS = torch.cat([torch.zeros(3, 5), torch.ones(3, 4), torch.zeros(3, WIDTH - 9)], 1).long()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda: Encoder()(WORDS),
+        lambda: Encoder()(WORDS, KINDS),  # which of two texts it is
+        lambda: Encoder()(WORDS, 1 - THERE),  # another mask
+        lambda: Encoder()(WORDS, THERE[:, :-1]),
+        lambda: Encoder()(WORDS, THERE.float()),
+        lambda: (Encoder()(WORDS, THERE), torch.nn.Flatten()(torch.zeros(2, 3, 8, 8))),  # and of pictures
+        lambda: None,
+    ],
+)
+def test_nothing_is_said_of_what_is_no_mask(step: Callable[[], object]) -> None:
+    assert given(step) is None
+
+
+def test_what_a_loss_gets_is_no_picture() -> None:
+    def step() -> None:
+        torch.nn.CrossEntropyLoss()(Encoder()(WORDS, THERE).transpose(1, 2), WORDS % 4)
+
+    assert given(step) == PADDED
+
+
+def test_modes_of_the_program_hear_nothing_of_what_models_get() -> None:
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Functions(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            asked.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    class Ops(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            asked.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    def heard(run: Callable[[Callable[[], object]], object]) -> list[str]:
+        asked.clear()
+        with Functions(), Ops():
+            run(lambda: model(WORDS, THERE))
+        return [*asked]
+
+    asked, model = list[str](), Encoder()
+    assert heard(given) == heard(lambda step: step())

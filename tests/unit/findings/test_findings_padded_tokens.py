@@ -28,16 +28,21 @@ def training(padding: BatchPadding | None) -> RankView:
 def test_what_lies_beyond_the_longest_text_goes_first() -> None:
     (finding,) = padded_tokens.find(training(BatchPadding(tokens=1000, padding=600, beyond=400)))
     assert finding.title == (
-        "60.0 % of the tokens that the loader gives are padding, "
-        "40.0 % beyond the longest text of their batch"
+        "60.0 % of the tokens in a batch are padding, 40.0 % beyond the longest text of their batch"
     )
     assert finding.saving.us == pytest.approx(KERNELS * 0.4 * (US - 3), rel=0.01)
     assert "20.0 % more" in finding.advice
 
 
+def test_what_lengths_are_rounded_up_by_stays() -> None:
+    (finding,) = padded_tokens.find(training(BatchPadding(tokens=1000, padding=600, beyond=400, rows=5)))
+    assert finding.saving.us == pytest.approx(KERNELS * (0.4 - 5 * 32 / 1000) * (US - 3), rel=0.01)
+    assert not list(padded_tokens.find(training(BatchPadding(tokens=640, padding=300, beyond=300, rows=10))))
+
+
 def test_padding_within_the_longest_is_for_texts_of_like_length() -> None:
     (finding,) = padded_tokens.find(training(BatchPadding(tokens=1000, padding=500, beyond=100)))
-    assert finding.title == "50.0 % of the tokens that the loader gives are padding"
+    assert finding.title == "50.0 % of the tokens in a batch are padding"
     assert finding.saving.us == pytest.approx(KERNELS * 0.5 * (US - 3), rel=0.01)
     assert "like length" in finding.advice
 

@@ -100,7 +100,7 @@ class MeasuredSteps:
     timed: int = TIMED  # so many steps are timed where ranks agreed on it
     # how far the loader works ahead that the steps timed before waited for
     prefetch: Prefetch = field(default_factory=Prefetch)
-    padding: BatchPadding | None = None  # how much of the loader's batches is padding
+    padding: BatchPadding | None = None  # how much of the batches is padding
     collects_at: str | None = None  # the line of the program that requests collections of garbage
     recorded: list[StepTime] = field(default_factory=list[StepTime])  # the steps that the full pass recorded
     notes: list[str] = field(default_factory=list[str])

@@ -21,6 +21,8 @@ from typing import Any
 from kinetoscope.capture import cells, torch_private
 from kinetoscope.capture.process import source
 from kinetoscope.capture.recorder.profiler import KinetoSession, MarkedStep
+from kinetoscope.capture.steps.padding import PaddingGiven
+from kinetoscope.recording.manifest import BatchPadding
 
 MOST = 1_000_000  # lines of one step: what comes after them has none
 PROBES = 16  # events that both clocks time, before and after
@@ -60,9 +62,11 @@ class LinesSession(KinetoSession):
     """
 
     follows: Callable[[str], bool] = staticmethod(_is_own)  # whether the lines of a file are noted
+    of_one_step = True  # so that what models are called with in it may be kept until it is over
 
     def start(self) -> None:
-        self.lines, self.probes = Lines(self.follows), list[MarkedStep]()
+        self.given, self.probes = PaddingGiven(), list[MarkedStep]()
+        self.lines = Lines(self.follows, self.given.called if self.of_one_step else None)
         super().start()
         self._probe()
         torch_private.hide_from_dynamo(*Lines.CALLED_BY_PYTHON, callees=True)
@@ -82,6 +86,9 @@ class LinesSession(KinetoSession):
     def abandoned(self) -> None:
         self.lines.stop()
 
+    def padding(self) -> BatchPadding | None:
+        return self.given.counted()
+
     def _probe(self) -> None:
         for _ in range(PROBES):
             began = time.time_ns()
@@ -92,6 +99,8 @@ class LinesSession(KinetoSession):
 class LinedSession(LinesSession):
     """A session of everything, with the lines around its ops where ``with_stack`` would have frames: no other
     step's are laid over it, and no event of ours is among its ops."""
+
+    of_one_step = False
 
     def _probe(self) -> None:
         pass
@@ -107,13 +116,19 @@ class CaptureSession(LinedSession):
 class Lines:
     """The lines that one thread comes by: when, and in which function of the files that are followed."""
 
-    def __init__(self, follows: Callable[[str], bool] = _is_own) -> None:
-        self.follows = follows
+    def __init__(
+        self,
+        follows: Callable[[str], bool] = _is_own,
+        # called with the ``forward`` of each module that is no part of another
+        given: Callable[[FrameType], None] | None = None,
+    ) -> None:
+        self.follows, self.given = follows, given
         self.times, self.kinds, self.codes, self.numbers = (array("q") for _ in range(4))
         self.known: dict[CodeType, int] = {}
         self.own: dict[str, bool] = {}
         self.frames: list[FrameType] = []
         self.running = False
+        self.modules = 0  # whose calls run
 
     def start(self, frame: FrameType | None) -> None:
         """Trace what is called from now on, and the functions of the program that run already."""
@@ -154,6 +169,9 @@ class Lines:
         is_module = code.co_name == "forward"
         if is_module:
             self._note(MODULE, code, 0)
+            if self.given is not None and not self.modules:
+                self.given(frame)
+            self.modules += 1
         if self._is_own(code):
             return self._in_module if is_module else self._in_function
         if is_module:
@@ -172,6 +190,7 @@ class Lines:
         if event == "line":
             self._note(LINE, frame.f_code, frame.f_lineno)
         elif event == "return":
+            self.modules -= 1
             self._note(END, None, 0)
             self._returned(frame.f_back)
         return self._in_module
@@ -184,7 +203,7 @@ class Lines:
             self._note(LINE, frame.f_code, frame.f_lineno)
 
     # What runs between any two lines of the program, so that Dynamo would compile it.
-    CALLED_BY_PYTHON = (_called, _in_function, _in_module, _returned, _note, _is_own)
+    CALLED_BY_PYTHON = (PaddingGiven.called, _called, _in_function, _in_module, _returned, _note, _is_own)
 
     def events(self) -> list[MarkedStep]:
         """Each line as an event that lasts until the next, and the calls of modules around them."""

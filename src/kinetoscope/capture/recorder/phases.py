@@ -647,6 +647,8 @@ class NoteLines(Phase):
         if session is not None:
             session.mark(None)
             session.stop()
+            measured = self.context.measured
+            measured.padding = measured.padding or session.padding()
             self.context.write_lines(session)
         return after_lines(self.context)
 

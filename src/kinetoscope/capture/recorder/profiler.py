@@ -37,6 +37,7 @@ from kinetoscope.capture.recorder import cupti
 from kinetoscope.capture.recorder.memory import NoMemoryHistory
 from kinetoscope.capture.recorder.unlocked import unlocked
 from kinetoscope.capture.steps.timing import Mark
+from kinetoscope.recording.manifest import BatchPadding
 
 Occupied = Literal["here", "elsewhere"]
 
@@ -396,6 +397,10 @@ class KinetoSession:
 
     def abandoned(self) -> None:
         """This process is a fork of the one with the session, and nothing of it may be taken down here."""
+
+    def padding(self) -> BatchPadding | None:
+        """How much of what the models got is padding, once the session is over; None: not known."""
+        return None
 
     def export(self, path: Path) -> None:
         """Write the trace to ``path``, whole or not at all. Raises OSError where the disk is full, gone, or

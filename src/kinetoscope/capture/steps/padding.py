@@ -1,14 +1,18 @@
-"""How much of a loader's batches is padding, by the mask that tokenizers make next to their tokens.
+"""How much of a program's batches is padding, by the mask that tokenizers make next to their tokens.
 
 Batches are looked at once a loader has given them, by C code that calls the loader first: where it raises, no
-frame of ours is on the program's stack. Their masks are read as bytes, so that torch runs no op for it.
+frame of ours is on the program's stack. Their masks are read as bytes, so that torch runs no op for it. Of a
+program without such a loader the step tells in which lines are noted: what its models are called with is read
+once that step is over.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import permutations
+from types import FrameType
 from typing import Any
 
 from kinetoscope.capture import torch_private
@@ -32,11 +36,11 @@ class PaddingSeen:
     """The padding of the first batches that loaders give."""
 
     def __init__(self) -> None:
-        self.batches = self.tokens = self.padding = self.beyond = 0
+        self.batches = self.tokens = self.padding = self.beyond = self.rows = 0
 
     @property
     def found(self) -> BatchPadding | None:
-        return BatchPadding(self.tokens, self.padding, self.beyond) if self.tokens else None
+        return BatchPadding(self.tokens, self.padding, self.beyond, self.rows) if self.tokens else None
 
     def watched(self, load: Callable[[], Any]) -> tuple[Any, ...]:
         """A function and its argument, which give what ``load`` gives, or raise what it raises."""
@@ -67,3 +71,52 @@ class PaddingSeen:
         self.tokens += tokens
         self.padding += tokens - sum(kept)
         self.beyond += rows * (width - max(kept))
+        self.rows += rows
+
+
+class PaddingGiven:
+    """The padding of what the models of one step are called with."""
+
+    LOSSES = "torch/nn/modules/loss.py"  # get what models give
+
+    def __init__(self) -> None:
+        self.batches: list[list[Any]] = []  # of each call the integers that may be tokens and their mask
+        self.others = False  # something is computed of more than tokens, such as pictures
+
+    def called(self, frame: FrameType) -> None:
+        """A module that is no part of another begins its ``forward``."""
+        if frame.f_code.co_filename.endswith(self.LOSSES):
+            return
+        with contextlib.suppress(Exception), torch_private.asked_in_silence():
+            given = [one for value in frame.f_locals.values() for one in torch_private.tensors_in(value)]
+            self.others |= any(one.dim() > 2 for one in given)
+            tables = [one for one in given if one.dim() == 2 and not one.is_floating_point()]
+            if len(tables) > 1 and len(self.batches) < ENOUGH and all(one.numel() <= MOST for one in tables):
+                self.batches.append(tables)
+
+    def counted(self) -> BatchPadding | None:
+        """The tokens and their padding, read once the step is over; None where they are not known."""
+        batches, self.batches = [] if self.others else self.batches, []
+        with contextlib.suppress(Exception):
+            lists = [torch_private.read_in_silence(tables) for tables in batches]
+            found = [next(filter(None, map(_padded, permutations(tables, 2))), None) for tables in lists]
+            return BatchPadding(*map(sum, zip(*filter(None, found), strict=True)))  # raises without any
+        return None
+
+
+def _padded(pair: Sequence[list[list[int]]]) -> tuple[int, int, int, int] | None:
+    """The fields of a ``BatchPadding``, if the one is the mask of the other: its zeros are at one end of each
+    row, and all of the same token."""
+    mask, tokens = pair
+    if [*map(len, mask)] != [*map(len, tokens)] or not set().union(*mask) <= {0, 1}:
+        return None
+    by_mask = [set[int](), set[int]()]
+    for row, ids in zip(mask, tokens, strict=True):
+        if sorted(row) not in (row, row[::-1]):
+            return None
+        for kept, token in zip(row, ids, strict=True):
+            by_mask[kept].add(token)
+    if len(by_mask[0]) > 1 or len(by_mask[1]) < 2:
+        return None
+    kept, rows, width = [*map(sum, mask)], len(mask), len(mask[0])
+    return rows * width, rows * width - sum(kept), rows * (width - max(kept)), rows

@@ -1,19 +1,23 @@
-"""Much of a loader's batches is padding.
+"""Much of a program's batches is padding.
 
 What it finds
     Batches of texts that are filled up to a fixed length, or to their longest text, by the mask that
-    tokenizers make next to their tokens (``attention_mask``). Needs a recording of ``kinetoscope run``.
+    tokenizers make next to their tokens (``attention_mask``), in training as in serving. Needs a recording of
+    ``kinetoscope run``.
 
 Why it is slow
     Products, attention, norms and the loss are computed for each token, and what comes out for padding is
     thrown away.
 
 How it decides
-    The program's first batches with a mask of as many tokens as they have, in the CPU's memory, and with
-    nothing of more dimensions, such as pictures: a tenth of the tokens or more are padding. All device work
+    The first batches of a ``DataLoader`` with a mask of as many tokens as they have, in the CPU's memory, and
+    with nothing of more dimensions, such as pictures: a tenth of the tokens or more are padding. Where there
+    are none, what models are called with in the step whose lines are noted: of two tables of integers the one
+    is the other's mask where its zeros are at one end of each row, and all of the same token. All device work
     but the optimizer's is taken to be of tokens, and to shrink as they get fewer; 3 µs of each kernel stay.
     Where half of the padding or more lies beyond the longest text of its batch, that part is saved; else all
-    of it, which batches of like length nearly do.
+    of it, which batches of like length nearly do; of either half of the multiple to which lengths are
+    rounded up stays in each row.
 
 What to do
     Pad to the longest of a batch (``padding="longest"``, ``DataCollatorWithPadding``) rounded up to a
@@ -28,7 +32,8 @@ Source
 from kinetoscope.findings.rule import *
 
 WORTH = 0.1  # of the tokens
-COLLATOR = "collate_fn = DataCollatorWithPadding(tokenizer, pad_to_multiple_of=64)"
+MULTIPLE = 64  # of which lengths are to be
+LONGEST = 'tokenizer(texts, padding="longest", pad_to_multiple_of=64)  # or DataCollatorWithPadding'
 
 
 def find(view: RankView) -> Findings:
@@ -36,14 +41,21 @@ def find(view: RankView) -> Findings:
     if seen is None or seen.padding < WORTH * seen.tokens:
         return
     to_longest = 2 * seen.beyond >= seen.padding
-    share = (seen.beyond if to_longest else seen.padding) / seen.tokens
+    gone = (seen.beyond if to_longest else seen.padding) - seen.rows * MULTIPLE // 2
+    if gone <= 0:  # rounded up, lengths are as they are
+        return
+    share = gone / seen.tokens
     work = view.work.filter((view.work["kind"] == "kernel") & ~matching(view.work, "category", "^optimizer$"))
     saved = share * (pl.col("duration_ns") - FIXED_NS).clip(0)
     what = "beyond the longest of its batch" if to_longest else "padding"
+    what += ", lengths rounded up" * bool(seen.rows)
     rest = (seen.padding - seen.beyond) / seen.tokens
     yield Finding(
-        title=f"{numbers.percent(seen.padding / seen.tokens)} of the tokens that the loader gives are padding"
-        + (f", {numbers.percent(share)} beyond the longest text of their batch" if to_longest else ""),
+        title=f"{numbers.percent(seen.padding / seen.tokens)} of the tokens in a batch are padding"
+        + (
+            f", {numbers.percent(seen.beyond / seen.tokens)} beyond the longest text of their batch"
+            * to_longest
+        ),
         saving=savings.device(view, work, f"work on the {numbers.percent(share)} that are {what}", saved),
         evidence=[evidence.of(view, f"{seen.padding:,} of {seen.tokens:,} tokens", work.head(0))],
         advice=(
@@ -54,5 +66,5 @@ def find(view: RankView) -> Findings:
             else "Put texts of like length into a batch, or several into one row without padding; in "
             "multiples of 64, so that few lengths occur."
         ),
-        snippet=COLLATOR if to_longest else "TrainingArguments(group_by_length=True)",
+        snippet=LONGEST if to_longest else "TrainingArguments(group_by_length=True)",
     )
