@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import traces
-from kinetoscope.analysis.origins.unchanged import unchanged_calls, unchanged_lines
+from kinetoscope.analysis.origins.unchanged import unchanged_calls, unchanged_lines, unchanged_normalizations
 from kinetoscope.capture.recorder.lines import Lines
 from kinetoscope.recording.manifest import Manifest, Program, RankRecord
 from kinetoscope.sources.run import LoadedRun
@@ -20,6 +20,7 @@ from kinetoscope.sources.run import LoadedRun
 DEFINED = """
 from torch import zeros
 import torch
+import torch.nn.functional as F
 
 class Encoder(Module):
     def forward(self, x):
@@ -38,6 +39,7 @@ class Classifier:
     def __init__(self, names):
         self.encoder, self.counter, self.names = Encoder(), Counter(), names
         self.latest = list(names)
+        self.compare, self.answers = cosines, []
 
     def fixed(self):
         return sum(self.encoder(self.names))
@@ -96,12 +98,19 @@ class Classifier:
     def given(self, x, scale=1):
         return self.encoder(x)
 
+    def answered(self, batch):
+        return self.compare(batch, self.names)
+
     def __call__(self, batch):
         return self.given(batch), self.given(x=self.names)
 
 
 def picked(x):
     return x
+
+
+def cosines(asked, known, dim=0):
+    return F.normalize(asked, dim=dim), F.normalize(known, dim=dim)
 
 
 def predict(classifier, batch, names):
@@ -182,6 +191,7 @@ def second_step(body: str, folder: Path) -> tuple[LoadedRun, str]:
                 lines.stop()
 
     library = {"fill": list.append, "draw": list, "tokenize": Tensor, "train": train, "Features": Features}
+    library["applied"] = lambda function, *given: function(*given)
     exec(compile(text, str(file), "exec"), {"Module": Module, "mark": mark, **library})
     noted = lines.events()
     began_ns = noted[0].began_ns - 1000
@@ -276,3 +286,30 @@ def test_lines_that_make_the_same_of_the_same(
     run, text = second_step(body, tmp_path)
     lines = {body, "return [zeros([name]) for name in names]"}
     assert bool(lines.intersection(_lines(unchanged_lines(run)[0], text))) == found
+
+
+NORMALIZED = "return F.normalize(asked, dim=dim), F.normalize(known, dim=dim)"
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "found"),
+    [
+        ("x = cosines(batch, prompts)", NORMALIZED, [False, True]),
+        ("x = classifier.answered(batch)", NORMALIZED, [False, True]),  # by an attribute
+        ("x = classifier.compare(known=prompts, asked=batch)", NORMALIZED, [False, True]),
+        ("x = cosines(prompts, batch)", NORMALIZED, [True, False]),
+        ("x = F.normalize(F.normalize(prompts, dim=0), dim=0)", None, [True, True]),
+        ("x = F.normalize(batch, dim=0)", None, []),
+        ("x = F.normalize(prompts, dim=0) if batch else batch", None, []),  # once one, once the other
+        ("x = applied(cosines, batch, prompts)", NORMALIZED, []),  # as a library likes
+    ],
+)
+def test_calls_of_normalize_that_get_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, line: str | None, found: list[bool]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("torch.nn.functional.normalize", lambda values, dim: list(values))
+    run, text = second_step(body, tmp_path)
+    same = unchanged_normalizations(run)[0]
+    assert list(same.values()) == [found] * bool(found)
+    assert _lines(same, text) == [line or body] * bool(found)

@@ -61,9 +61,10 @@ def distillation(
     average: bool = False,
     products: int = 12,
     adapters: int = 0,
+    evaluated: bool = False,
 ) -> Eager:
     """A student's step with the answers of a teacher of another ``width``; with ``adapters``, of the student
-    without these."""
+    without these. A teacher that is ``evaluated`` also answers something whose answer the host reads."""
     program = Eager()
     for _ in range(STEPS):
         for _ in range(products):
@@ -79,6 +80,10 @@ def distillation(
         program.optimizer()
         if average:
             program.run("aten::_foreach_lerp_", kernel="multi_tensor_apply_kernel")
+        for _ in range(products * evaluated):
+            program.run("aten::linear", "aten::addmm", kernel=GEMM, us=50, grid=width)
+        if evaluated:
+            program.run("aten::item", "aten::_local_scalar_dense", kernel="Memcpy DtoH", us=2)
         program.step()
     return program
 
@@ -89,6 +94,11 @@ def test_answers_of_a_frozen_net_may_be_kept() -> None:
     assert finding.saving.us == pytest.approx(12 * 50, rel=0.1)
     assert finding.saving.condition == "the same inputs come again in every epoch"
     assert "If its inputs come again in every epoch" in finding.advice
+
+
+def test_a_frozen_net_that_is_evaluated_is_no_trained_one() -> None:
+    (finding,) = repeated_work.find(distillation(evaluated=True).view())
+    assert finding.saving.us == pytest.approx(12 * 50, rel=0.1)
 
 
 def test_a_net_without_its_adapters_is_another_one() -> None:
@@ -294,6 +304,55 @@ def test_what_is_copied_again_in_each_step_may_be_kept_on_the_device(tmp_path: P
 )
 def test_what_is_new_is_copied(tmp_path: Path, program: dict[str, Any]) -> None:
     assert not list(repeated_work.find(search(tmp_path, **program)))
+
+
+CORPUS = """
+import torch.nn.functional as F
+corpus, encoder, asked = made()
+for words in asked:
+    likely = F.normalize(encoder(words)) @ F.normalize(corpus).T
+"""
+
+
+def cosines(folder: Path, source: str = CORPUS, learns: bool = False) -> RankView:
+    """Steps that normalize a question for 4 µs and a corpus for 400 µs, and compare them."""
+    program = Eager()
+    for _ in range(STEPS):
+        program.run("aten::select")
+        for us in (1, 100):
+            program.run("aten::linalg_vector_norm", kernel="reduce_kernel", us=us)
+            program.run("aten::clamp_min", us=us)
+            program.note("aten::expand_as")
+            program.run("aten::div", us=2 * us)
+        program.run("aten::matmul", "aten::mm", kernel=GEMM, us=100)
+        if learns:
+            program.optimizer()
+        program.step()
+    normalizes = "aten::linalg_vector_norm", "aten::clamp_min", "aten::expand_as", "aten::div"
+    called = [(name, 5) for name in (*normalizes, *normalizes, "aten::matmul aten::mm")]
+    weights = [("aten::_foreach_add_", 6)] if learns else []
+    return with_source(folder, program, source, ("aten::select", 4), *called, *weights)
+
+
+def test_a_corpus_is_normalized_once(tmp_path: Path) -> None:
+    (finding,) = repeated_work.find(cosines(tmp_path))
+    assert finding.title == "Each step normalizes vectors that no line of it changes"
+    assert finding.affected_us == pytest.approx(400)
+    assert finding.saving.us == pytest.approx(400, rel=0.1)
+    assert finding.saving.condition == "its inputs are the same in every step"
+    assert finding.source == "program.py:5"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        {"source": CORPUS.replace("(corpus)", "(part_of(corpus))")},
+        {"source": CORPUS.replace("F.normalize(encoder(words))", "encoder(words)")},  # not as it was recorded
+        {"learns": True},  # the corpus may be a table of weights
+    ],
+)
+def test_other_vectors_are_normalized_in_each_step(tmp_path: Path, program: dict[str, Any]) -> None:
+    assert not list(repeated_work.find(cosines(tmp_path, **program)))
 
 
 def factoring(times: int, dims: list[int], trained: bool = False) -> Eager:

@@ -47,6 +47,8 @@ CONVERTS = re.compile(
 )
 # Functions of torch that give something else each time.
 DRAWS = re.compile(r"rand|normal$|bernoulli|multinomial|poisson|dropout|empty|load|seed|state")
+# Expressions of which a part may not be evaluated, or several times.
+MAY_NOT_RUN = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.comprehension)
 DEEPEST = 8  # functions whose arguments are followed
 
 SCHEMA = {"lane": pl.UInt32, "start_ns": pl.Int64, "end_ns": pl.Int64, "module": pl.String, "line": pl.String}
@@ -88,6 +90,21 @@ def unchanged_lines(run: LoadedRun) -> Mapping[int, list[str]]:
 
 
 @remembered
+def unchanged_normalizations(run: LoadedRun) -> Mapping[int, Mapping[str, list[bool]]]:
+    """By rank whose lines were noted and line (``train.py:12``) of the step with lines: of each call of
+    torch's ``normalize`` in its statement, in the order in which the step makes them, whether it gets the
+    same as in the step before. Lines with no such call are left out."""
+    return {
+        rank: {
+            f"{place.file}:{place.number}": same
+            for place in sorted(set(step.places))
+            if any(same := step.gets_same(place, "normalize"))
+        }
+        for rank, (step, _) in _followed(run).items()
+    }
+
+
+@remembered
 def _followed(run: LoadedRun) -> Mapping[int, tuple[_LinedStep, ModuleCalls]]:
     found = ((rank, _of_step(noted, run.program)) for rank, noted in run.lines.items())
     return {rank: followed for rank, followed in found if followed is not None}
@@ -100,10 +117,17 @@ def _of_step(noted: Trace, program: Mapping[str, str]) -> tuple[_LinedStep, Modu
     if last is None:
         return None
     step, calls = _LinedStep(program, last), ModuleCalls(list)
+    within, comes_back = set[int](), False  # the ends of the modules' calls that run
     for lane, start_ns, end_ns, line, module in rows:
         if line is not None:
-            step.comes_by(start_ns, line)
-        elif module is not None and (not (same := calls[step.at]) or start_ns >= same[-1].end_ns):
+            over = {end for end in within if end <= start_ns}
+            within, comes_back = within - over, comes_back or bool(over)
+            if start_ns not in over:  # there, the last line of the call goes on until the next is noted
+                step.comes_by(start_ns, line, comes_back=comes_back)
+                comes_back = False
+            continue
+        within.add(end_ns)
+        if module is not None and (not (same := calls[step.at]) or start_ns >= same[-1].end_ns):
             same.append(_ModuleCall(lane, start_ns, end_ns, module, f"{step.at.file}:{step.at.number}"))
     return step, calls
 
@@ -128,12 +152,14 @@ class _LinedStep:
         self.following = set[tuple[Function | None, str]]()
         self.begun = Counter[ast.stmt | None]()  # statements, without what goes on after a call
 
-    def comes_by(self, at_ns: int, place: FileLine) -> None:
-        """The next line, which may be the first of a function that the line before calls."""
+    def comes_by(self, at_ns: int, place: FileLine, *, comes_back: bool) -> None:
+        """The next line, which may be the first of a function that the line before calls; not where it
+        ``comes_back`` from a module's call."""
         _, statement, function = self.sources.located(place)
         _, last, calling = self.sources.located(self.at)
         goes_on = statement is last  # after a call
-        enters = function is not None and statement is first_of(function) and function not in self.within
+        begins = function is not None and statement is first_of(function)
+        enters = begins and function not in self.within and not comes_back
         if not goes_on and (enters or function is calling):
             self.begun[statement] += 1
         if function in self.within:
@@ -189,6 +215,23 @@ class _LinedStep:
             return statement.value is not None and self._same(statement.value, source, function)
         except RecursionError:
             return False
+
+    def gets_same(self, place: FileLine, name: str) -> list[bool]:
+        """Whether each call of a function of torch in the statement of a line gets what it got in the step
+        before, in the order in which the step makes them; none where some may not be made."""
+        source, statement, function = self.sources.located(place)
+        parts = source.parts[statement] if source and statement else []
+        if source is None or any(isinstance(part, MAY_NOT_RUN) for part in parts):
+            return []
+        calls = [part for part in parts if isinstance(part, ast.Call) and last_name(part.func) == name]
+        calls.sort(key=lambda call: (call.end_lineno or 0, call.end_col_offset or 0))
+        if not all(root(call.func) in source.of_torch for call in calls):
+            return []
+        self.following.clear()
+        try:
+            return [self._same(call, source, function) for call in calls] * self.begun[statement]
+        except RecursionError:
+            return []
 
     def _keeps_state(self, call: _ModuleCall) -> bool:
         first, last = (bisect_left(self.times, at_ns) for at_ns in (call.start_ns + 1, call.end_ns))
@@ -294,8 +337,11 @@ class _LinedStep:
         if source is None or statement is None:
             return False
         calls = _calls(source, statement)
-        if called.name not in AS_OBJECT:
-            calls = [call for call in calls if last_name(call.func) == called.name]
+        if called.name in AS_OBJECT:
+            calls = [call for call in calls if not WRITES.fullmatch(last_name(call.func))]
+        else:
+            named = [call for call in calls if last_name(call.func) == called.name]
+            calls = named or [call for call in calls if _may_call(call, called)]  # by an attribute
         passed = [_argument(call, called, name) for call in calls]
         return bool(passed) and all(
             node is not None and self._same(node, source, function, depth + 1) for node in passed
@@ -306,6 +352,19 @@ def _calls(source: ProgramFile, statement: ast.stmt) -> list[ast.Call]:
     """The calls of names, and of their attributes, that are neither imported nor of Python itself."""
     calls = [node for node in source.parts[statement] if isinstance(node, ast.Call)]
     return [call for call in calls if (name := root(call.func)) and name not in source.imported]
+
+
+def _may_call(call: ast.Call, called: Function) -> bool:
+    """Whether a call by another name passes what a function takes, and not the function itself."""
+    of = called.args
+    places = [one.arg for one in (*of.posonlyargs, *of.args) if one.arg != "self"]
+    named = {keyword.arg for keyword in call.keywords}
+    needed = set(places[: len(places) - len(of.defaults)])
+    handed_on = any(last_name(argument) == called.name for argument in call.args)
+    fits = len(call.args) <= len(places) and needed <= {*places[: len(call.args)], *named} <= {
+        *parameters(called)
+    }
+    return fits and not handed_on
 
 
 def _argument(call: ast.Call, called: Function, name: str) -> ast.AST | None:

@@ -5,8 +5,9 @@ What it finds
     texts or images, features for a loss. Modules that every step, of training or not, calls with the same:
     an encoder of the classes' names; of modules that are trained what they do before their first weight:
     features that are spread over a graph. What is made on the host and copied to the device anew in each
-    step, of the same: documents that are padded, tables. Matrices of one shape that are factored or
-    inverted several times in a step, without gradients.
+    step, of the same: documents that are padded, tables. Vectors that are normalized anew in each step, such
+    as those of a corpus for each question. Matrices of one shape that are factored or inverted several times
+    in a step, without gradients.
 
 Why it is slow
     The output of such a net depends on its input alone. If the same samples come again in each epoch, not
@@ -25,7 +26,8 @@ How it decides
     source and the lines of a step show it: no line that runs in the step binds, writes into or hands out
     for its effect any name or attribute in that call; arguments of functions are followed to their callers.
     So it is of lines that copy from the host what functions of torch make there of what is the same, as far
-    as that fits into the device's memory. Left out are modules that draw random numbers or write
+    as that fits into the device's memory, and of calls of torch's ``normalize`` in programs that do not
+    train. Left out are modules that draw random numbers or write
     attributes; of those that learn counts what they do before autograd records a first node, so before the
     first weight, and what calls without gradients begin with where that is the same. Writes of other
     threads and of libraries are not seen: that there are none is the condition. Of factorizations
@@ -47,7 +49,7 @@ import re
 from kinetoscope.analysis.events.backward import in_backward, in_update, without_gradients
 from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.origins.lines import WITHIN
-from kinetoscope.analysis.origins.unchanged import unchanged_calls, unchanged_lines
+from kinetoscope.analysis.origins.unchanged import unchanged_calls, unchanged_lines, unchanged_normalizations
 from kinetoscope.findings.program_lines import VERIFIED
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.no_kv_cache import growing_passes
@@ -65,6 +67,7 @@ RANDOM = r"^aten::(native_dropout|bernoulli|rand|normal|uniform|multinomial|expo
 NEW = rf"{RANDOM}|^aten::detach$"  # ops of which what follows may be new, or come of weights
 CONSTANT = r"^aten::(arange|empty|eye|full|linspace|ones|zeros)(_like)?$"  # these have no number of a node
 COPIED = r"^Memcpy HtoD"
+NORMALIZES = r"aten::(linalg_vector_)?norm aten::clamp_min aten::expand_as aten::div\b"  # four ops
 AVERAGES = r"^aten::(_foreach_)?lerp_?$"
 
 
@@ -73,6 +76,7 @@ def find(view: RankView) -> Findings:
     yield from _frozen(view)
     yield from _unchanged(view)
     yield from _copied(view)
+    yield from _normalized(view)
 
 
 def _factored(view: RankView) -> Findings:
@@ -123,12 +127,13 @@ def _frozen(view: RankView) -> Findings:
     work = view.work.drop_nulls("launch")
     alone = without_gradients(view.trace) & ~in_optimizer
     is_product = matching(work, "category", PRODUCTS)
-    mine = alone[work["launch"]] & ~_acts(view, work, alone)
+    work = work.with_columns(acts=_acts(view, work, alone))
+    mine = alone[work["launch"]] & ~work["acts"]
     products = work.filter(mine & is_product)
     ops = products["op"].n_unique()
     if ops < MANY * view.steps or (matching(host, "name", AVERAGES) & alone).any():
         return
-    trained = work.filter(~mine & is_product)
+    trained = work.filter(~alone[work["launch"]] & is_product)
     same = products.join(trained, on=["name", "grid"], how="semi")
     adapters = trained.filter(~in_backward(view.trace).gather(trained["launch"]))
     adapters = adapters.join(products, on=["name", "grid"], how="anti")
@@ -136,7 +141,10 @@ def _frozen(view: RankView) -> Findings:
         return
     if view.us_of(products) < WORTH * view.busy_us:
         return
-    passes, called = work.filter(mine), view.called.filter(alone.gather(view.called["id"]))
+    launches = host.select("lane", "start_ns")[work["launch"]].hstack([work["acts"]]).sort("start_ns")
+    called = view.called.filter(alone.gather(view.called["id"])).sort("start_ns")
+    called = called.join_asof(launches, on="start_ns", by="lane", strategy="forward", check_sortedness=False)
+    passes, called = work.filter(mine), called.filter(~pl.col("acts").fill_null(False))
     basis = "the forward pass and its calls"
     saving = savings.device(view, passes, basis, "duration_ns", savings.called(view, called))
     yield Finding(
@@ -158,11 +166,12 @@ def _acts(view: RankView, work: pl.DataFrame, alone: pl.Series) -> pl.Series:
     products = work.filter(matching(work, "category", PRODUCTS)).sort("start_ns")
     reads = work.filter(matching(work, "name", "^Memcpy DtoH"))["start_ns"].sort()
     forward = ~in_backward(view.trace).gather(products["launch"])
+    before = pl.Series(reads.search_sorted(products["start_ns"]))
     ends = products.select(
         "start_ns",
         alone=alone[products["launch"]],
-        read=pl.Series(reads.search_sorted(products["start_ns"])).diff().shift(-1) > 0,
-        forward=forward.shift(-1),
+        read=before.shift(-1, fill_value=len(reads)) > before,
+        forward=forward.shift(-1, fill_value=True),
     )
     acts = pl.col("read") & pl.col("forward")
     ends = ends.filter(acts | ~pl.col("alone").shift(-1)).select("start_ns", acts=acts & pl.col("alone"))
@@ -236,6 +245,29 @@ def _copied(view: RankView) -> Findings:
             "of what no line of it changes",
             advice="Make them and copy them once, before the first step, and keep them on the device.",
             snippet="kept = [pad_sequence(part).cuda() for part in parts]  # once, before the loop",
+        )
+
+
+def _normalized(view: RankView) -> Findings:
+    """Calls of ``normalize`` that get the same in each step, in a program that does not train."""
+    lines, by_line = view.lines, unchanged_normalizations(view.run).get(view.rank, {})
+    if lines is None or lines.verified < VERIFIED or trains(view):
+        return
+    host = view.trace.host_events.select("id", "name", line=lines.rows["line"])
+    called = view.called.select("id").join(host, on="id", maintain_order="left")
+    for line, same in by_line.items():
+        ops = called.filter(line=line)
+        names = " ".join(ops["name"].cast(pl.String))
+        calls = [ops["id"].slice(names.count(" ", 0, at.start()), 4) for at in re.finditer(NORMALIZES, names)]
+        anew = [call for number, call in enumerate(calls) if same[number % len(same)]]
+        if not anew or len(calls) % len(same) or len(calls) > view.steps * len(same):
+            continue
+        yield _same_again(
+            view,
+            host.filter(view.inside_of(pl.concat(anew)).is_not_null()).with_columns(line=pl.lit(line)),
+            title=f"Each {view.unit} normalizes vectors that no line of it changes",
+            advice="Normalize them once, before the first step, and keep them in the place of the others.",
+            snippet="corpus = F.normalize(corpus, dim=1)  # once, when it is loaded",
         )
 
 
