@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -30,11 +31,11 @@ class Eager:
     def run(
         self, *ops: str, kernel: str = "elementwise_kernel", us: float = 5.0, grid: int = 132, tid: int = 1,
         sequence: int | None = None, forward_thread: int = 0, bytes: int | None = None,
-        dims: list[list[int]] | None = None,
+        dims: list[Any] | None = None, types: list[Any] | None = None, values: list[str] | None = None,
     ) -> None:  # fmt: skip
         self.number += 1
         numbered = {} if sequence is None else {"Sequence number": sequence, "Fwd thread id": forward_thread}
-        numbered |= {} if dims is None else {"Input Dims": dims}
+        numbered |= _arguments(dims, types, values)
         for depth, op in enumerate(ops):
             self.events.append(traces.host(op, self.at + depth, 18 - 2 * depth, tid=tid, **numbered))
         self.events.append(traces.call("cudaLaunchKernel", self.at + 7, 2, self.number, tid))
@@ -47,9 +48,12 @@ class Eager:
         self.free = start + us
         self.at += 20
 
-    def note(self, op: str, us: float = 1.0) -> None:
+    def note(
+        self, op: str, us: float = 1.0, *,
+        dims: list[Any] | None = None, types: list[Any] | None = None, values: list[str] | None = None,
+    ) -> None:  # fmt: skip
         """An op that launches nothing, such as a view."""
-        self.events.append(traces.host(op, self.at, us))
+        self.events.append(traces.host(op, self.at, us, **_arguments(dims, types, values)))
         self.at += us + 1
 
     @contextmanager
@@ -84,3 +88,9 @@ class Eager:
         trace = replace(traces.trace(*self.events), devices=(H200,))
         record = RankRecord(rank=0, steps=StepTimings(found_by=found_by), peak_memory_bytes=peak)
         return RankView(LoadedRun((trace,), manifest=Manifest(ranks=(record,))), trace)
+
+
+def _arguments(dims: list[Any] | None, types: list[Any] | None, values: list[str] | None) -> dict[str, Any]:
+    """The recorded arguments of an op, as Kineto names them."""
+    known = {"Input Dims": dims, "Input type": types, "Concrete Inputs": values}
+    return {name: of for name, of in known.items() if of is not None}

@@ -12,6 +12,7 @@ import polars as pl
 
 from kinetoscope import numbers
 from kinetoscope.analysis.origins.attribution import lines_of_work
+from kinetoscope.analysis.origins.source import FileLine, Located, ProgramFiles
 from kinetoscope.analysis.passes.thread_lines import ThreadLine
 from kinetoscope.analysis.passes.whole_run import whole_run
 from kinetoscope.findings.rank_view import RankView
@@ -90,6 +91,12 @@ def that_computes(view: RankView) -> Computing | None:
         f"({first.line}){calls}"
     )
     return Computing(function, first.line, sentence)
+
+
+def statement(view: RankView, op: int) -> Located | None:
+    """The statement of the program that calls an op, with its file; None where no line is known."""
+    file, _, number = ((view.lines.line(op) if view.lines else None) or "").rpartition(":")
+    return ProgramFiles(view.run.program).located(FileLine(file, int(number))) if file else None
 
 
 def never_waits(view: RankView) -> bool:

@@ -11,24 +11,32 @@ Why it is slow
 
 How it decides
     By the kernels' names; a tenth of the device's time or more. Products and attention take the part of their
-    time that the device's peak rates of double and single precision say, everything else half of it; of each
-    kernel 3 µs stay. That single precision is enough, no trace shows: some solvers, geometries and Gaussian
-    processes need the digits.
+    time that the device's peak rates of double and single precision say, and of that a fifth where the device
+    has TF32, as in ``no-tensor-cores``; everything else takes half of its time; of each kernel 3 µs stay.
+    Networks hardly ever need the digits. Where the program factorizes or solves in double precision, as
+    Gaussian processes and geometries do, it may: what is saved is said under that condition.
 
 What to do
     ``torch.from_numpy(array).float()`` where the data come in, ``torch.set_default_dtype(torch.float32)``,
-    constants and noise made with a ``dtype``. Keep doubles for the few sums or factorizations that need them.
+    constants and noise made with a ``dtype``; ``torch.set_float32_matmul_precision("high")`` for products in
+    TF32. Keep doubles for the few sums or factorizations that need them.
 
 Source
-    PyTorch, "Type promotion"; NVIDIA's datasheets of devices (see ``hardware``).
+    PyTorch, "Type promotion"; PyTorch CUDA semantics, "TensorFloat-32 (TF32) on Ampere (and later) devices";
+    NVIDIA's datasheets of devices (see ``hardware``).
 """
 
 from kinetoscope.findings.rule import *
+from kinetoscope.findings.rules.no_tensor_cores import GAIN, PRODUCTS
 from kinetoscope.hardware import find as device_named
 
+ROLE = "rounds"
 DOUBLE = r"\bdouble\b|(?i:dgemm|_f64f64_|_d884|dsyrk|dtrsm)"
 SHORTER = r"(?i)float|half|f32|f16"  # an argument alone is double, such as a learning rate
-PRODUCTS = "^(attention|convolution|matmul)$"
+# Ops that need the digits more often than networks do.
+SOLVES = (
+    r"aten::(_?linalg_(cholesky|lu|ldl|qr|eig|svd|solve|inv|lstsq|det|slogdet)|cholesky|lu_|triangular_solve)"
+)
 WORTH = 0.1  # of the device's time
 
 
@@ -38,21 +46,25 @@ def find(view: RankView) -> Findings:
     work = work.filter(matching(work, "name", DOUBLE) & ~matching(work, "name", SHORTER))
     if spec is None or work.is_empty() or view.us_of(work) < WORTH * view.busy_us:
         return
-    double, single = spec.peak("fp64"), spec.peak("fp32")
+    double, single, rounded = (spec.peak(dtype) for dtype in ("fp64", "fp32", "tf32"))
     left = min(1.0, double / single) if double and single else 1.0
+    if rounded and single and rounded > single:
+        left *= 1 - GAIN
     share = pl.when(matching(work, "category", PRODUCTS)).then(1 - left).otherwise(0.5)
     work = work.with_columns(saved_ns=((pl.col("duration_ns") - FIXED_NS) * share).clip(0))
     work = work.sort("duration_ns", descending=True)
-    basis = "products at the peak rate of single precision, half of what all others take"
+    basis = "products at the rate of single precision and TF32, half of what all others take"
     saving = savings.device(view, work.filter(pl.col("saved_ns") > 0), basis)
+    if len(view.inside(view.host(SOLVES))):
+        saving = savings.if_so(saving, "the seven digits of single precision are enough")
     yield Finding(
         title=f"{numbers.time(view.us_of(work))} of the device's work per {view.unit} is on double-precision "
         "numbers",
         affected_us=view.us_of(work),
-        saving=savings.if_so(saving, "the seven digits of single precision are enough"),
+        saving=saving,
         evidence=[evidence.of(view, short_name(str(work["name"][0])), work.head(8))],
-        advice="Convert what comes from NumPy where it comes in; doubles spread to all that is computed with "
-        "them.",
-        snippet="x = torch.from_numpy(array).float()",
+        advice="Convert what comes from NumPy where it comes in, since doubles spread to all that is "
+        "computed with them; let products use TF32.",
+        snippet="x = torch.from_numpy(array).float()\n" + 'torch.set_float32_matmul_precision("high")',
         source=evidence.source(view, work["op"]),
     )
