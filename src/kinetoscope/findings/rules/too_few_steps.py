@@ -7,8 +7,8 @@ Why it is slow
     It is not; but a single step may be an unusual one, and without steps nothing is known per step.
 
 How it decides
-    The number of ``ProfilerStep#N`` annotations. One or two are enough where three steps were timed without
-    the profiler: these say how steps differ.
+    The number of ``ProfilerStep#N`` annotations. Two are enough where three steps were timed without the
+    profiler: these say how steps differ.
 
 What to do
     Call ``profiler.step()`` once per step, record three to five: ``schedule(wait=1, warmup=3, active=5)``.
@@ -22,6 +22,7 @@ from kinetoscope.analysis.serving.steps import marks
 from kinetoscope.findings.rule import *
 
 ENOUGH = 3
+OF_TIMED = 2  # of steps that were timed without the profiler too
 # How each engine is asked for more of them.
 OPTIONS = {
     "vLLM": "max_iterations of --profiler-config",
@@ -34,8 +35,8 @@ OPTIONS = {
 
 def find(view: RankView) -> Findings:
     steps = len(view.trace.steps)
-    timed = len(unprofiled_seconds(view.record.steps)) if steps and view.record else 0
-    if max(steps, timed) >= ENOUGH or view.trace.host_events.is_empty():
+    timed = len(unprofiled_seconds(view.record.steps)) if view.record else 0
+    if steps >= (OF_TIMED if timed >= ENOUGH else ENOUGH) or view.trace.host_events.is_empty():
         return
     served = _served(view)
     yield Finding(
