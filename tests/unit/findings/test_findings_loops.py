@@ -32,21 +32,25 @@ def training(
     us: float = 2.0,
     learns: bool = False,
     reads: int = 0,
+    differs: bool = False,
 ) -> RankView:
     """Steps with a loop, of which each pass launches six kernels, in 122 µs of the host; the backward pass
-    does as many. The first ``reads`` ops of the loop wait for the device."""
+    does as many. The first ``reads`` ops of the loop wait for the device. The last step ``differs`` in what
+    its passes compute."""
     program, lines = Eager(), list[tuple[str, str]]()
     for step in range(STEPS):
         for _ in range(passes):
-            program.note("aten::select")
+            other = differs and step == STEPS - 1
+            program.note("aten::narrow" if other else "aten::select")
             for number in range(EACH):
                 read = {"kernel": "Memcpy DtoH (Device -> Pageable)", "bytes": 4} if number < reads else {}
                 name = "aten::item" if number < reads else "aten::mul"
+                name = {"aten::item": "aten::is_nonzero", "aten::mul": "aten::add"}[name] if other else name
                 program.run(name, us=us, sequence=program.number if learns else None, **read)
         if learns:
             for number in reversed(range(program.number - passes * EACH, program.number)):
                 program.backward("MulBackward0", "aten::mul", us=us, sequence=number)
-        program.run("aten::sum", us=us)
+        program.run("aten::sum", us=100 if differs else us)  # two loops, between which the device works
         program.step()
         if step == 0:
             body = ["aten::item"] * reads + ["aten::mul"] * (EACH - reads)
@@ -96,6 +100,14 @@ def test_a_loop_that_reads_is_told_so_once(tmp_path: Path) -> None:
     assert finding.saving.us == pytest.approx(9 * (2 + EACH * 20), rel=0.03)
     unknown = training(tmp_path, source="", reads=1)
     assert [found.subject for found in results_on_host.find(unknown)] == ["loop"]
+
+
+def test_a_loop_that_is_known_in_some_steps_alone_reads_in_all(tmp_path: Path) -> None:
+    view = training(tmp_path, passes=20, reads=1, differs=True)
+    (finding,) = results_on_host.find(view)
+    assert list(looped_ops.find(view))
+    (unknown,) = results_on_host.find(training(tmp_path, source="", passes=20, reads=1, differs=True))
+    assert finding.saving.us == unknown.saving.us
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ Why it is slow
 How it decides
     Reads are copies from the device. Four or more in a row, with no more than a few short kernels between one
     and the next, are a loop: it counts from its first read to its last, unless it could compute all at once
-    (``looped-ops``). After any other read, silences of the launching thread count, in which no op ran, from
-    50 µs on, until anything is launched again. One that ends with 64 KiB or more copied to the device is
-    ``unexplained-idle``'s: what is prepared to be sent, such as the next batch, has little to do with what
-    was read. Loaders, the optimizer, compiling, garbage collections and anomaly detection have rules of their
-    own. Of a loop in training all goes, as it does where it runs every fiftieth step, elsewhere all but its
-    first read; of silences, from 3 % of the step on. A thread other than the main one of a program that does
-    not train may as well wait for requests: no trace tells, and nothing is promised.
+    (``looped-ops``) in each step. After any other read, silences of the launching thread count, in which no
+    op ran, from 50 µs on, until anything is launched again. One that ends with 64 KiB or more copied to the
+    device is ``unexplained-idle``'s: what is prepared to be sent, such as the next batch, has little to do
+    with what was read. Loaders, the optimizer, compiling, garbage collections and anomaly detection have
+    rules of their own. Of a loop in training all goes, as it does where it runs every fiftieth step,
+    elsewhere all but its first read; of silences, from 3 % of the step on. A thread other than the main one
+    of a program that does not train may as well wait for requests: no trace tells, and nothing is promised.
 
 What to do
     Compute it on the device and copy what comes out (64 × 17 coordinates, not the heat maps); read all
@@ -71,7 +71,7 @@ def find(view: RankView) -> Findings:
 
 
 def _looped(view: RankView) -> Findings:
-    loops = outside_of_loops(view, _loops(view))
+    loops = _own(view)
     if loops.is_empty():
         return
     host, device = view.trace.host_events, view.trace.device_events
@@ -100,6 +100,18 @@ def _looped(view: RankView) -> Findings:
         snippet=ONE_COPY if rarely == SCORE_RARELY else None,
         source=source,
     )
+
+
+def _own(view: RankView) -> pl.DataFrame:
+    """The loops over results that are not ``looped-ops``'s; all of those that it knows in some steps alone,
+    because what their passes call differs from step to step."""
+    marks = view.trace.steps.select("start_ns", step="id").sort("start_ns")
+    loops = _loops(view).sort("start_ns").join_asof(marks, on="start_ns", check_sortedness=False)
+    loops = loops.with_columns(place=pl.int_range(pl.len()).over("step"))
+    own = outside_of_loops(view, loops)
+    if loops.group_by("step").len()["len"].n_unique() > 1:
+        return own
+    return loops.filter(pl.col("place").is_in(own["place"].implode()))
 
 
 def _silent(view: RankView) -> Findings:
