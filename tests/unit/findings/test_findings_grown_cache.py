@@ -120,3 +120,42 @@ def test_without_shapes_the_source_says_what_is_kept(tmp_path: Path, lines: list
     if found:  # the kernels take a hundredth longer from step to step: that is what is new
         mean_us = US * (1 + 1.01 + 1.02) / 3
         assert found[0].saving.us == pytest.approx(2 * LAYERS * (mean_us - 3), rel=0.02)
+
+
+def decoded(*of_layer: tuple[str, str, float], steps: int = 3) -> Eager:
+    program = Eager()
+    for _ in range(steps):
+        for _ in range(LAYERS):
+            for op, kernel, us in of_layer:
+                program.run(op, kernel=kernel, us=us)
+        program.step()
+    return program
+
+
+NORM, PRODUCT = ("aten::native_layer_norm", "layer_norm_kernel", 3.5), ("aten::addmm", "gemm", 6.0)
+CAT, SUM = ("aten::cat", COPIES, US), ("aten::add", "vectorized_elementwise_kernel", 1.5)
+ATTENDS = ("aten::_flash_attention_forward", "flash_fwd_splitkv_kernel", 60.0)
+REPEATS = ("aten::copy_", "elementwise_kernel<direct_copy_kernel_cuda>", 90.0)
+
+
+@pytest.mark.parametrize(
+    ("layer", "found"),
+    [
+        ([NORM, PRODUCT, CAT, CAT, ATTENDS, PRODUCT, SUM], True),
+        ([NORM, PRODUCT, CAT, CAT, REPEATS, REPEATS, ATTENDS, PRODUCT, SUM], True),
+        ([NORM, PRODUCT, CAT, CAT, CAT, ATTENDS, SUM], False),  # queries as well: words and pictures
+        ([NORM, PRODUCT, CAT, ATTENDS, SUM], False),
+        ([NORM, PRODUCT, CAT, CAT, PRODUCT, SUM], False),
+        ([NORM, CAT, CAT, PRODUCT, PRODUCT, SUM, SUM, ATTENDS], False),  # of what is projected
+        ([NORM, PRODUCT, CAT, CAT, ATTENDS, ("aten::add", "vectorized_elementwise_kernel", 25.0)], False),
+        ([NORM, ("aten::addmm", "gemm", 60.0), CAT, CAT, ATTENDS, SUM], False),  # that makes what is new
+        ([CAT, CAT, ATTENDS], False),
+    ],
+)
+def test_without_either_kernels_show_what_was_there_before(
+    layer: list[tuple[str, str, float]], found: bool
+) -> None:
+    findings = list(grown_cache.find(decoded(*layer).view()))
+    assert bool(findings) == found
+    if findings:
+        assert findings[0].affected_us == pytest.approx(2 * LAYERS * US)

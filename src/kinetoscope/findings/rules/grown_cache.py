@@ -11,11 +11,13 @@ Why it is slow
 
 How it decides
     By shapes where they were recorded: from pass to pass, of three or more, each of at least two
-    concatenations is as long as the one before with what it added, a quarter of its length at the most. By
-    the program's source elsewhere: what is concatenated is kept under its own name (``self.k =
-    torch.cat([self.k, k])``, with names in between), or under any where it is called a cache. What is
-    written into reserved memory is the new part: its share of the time stays (without shapes, by how much
-    longer the kernels take from step to step), and at least 3 µs of each kernel.
+    concatenations is as long as the one before with what it added, a quarter of its length at the most.
+    Elsewhere by the program's source: what is concatenated is kept under its own name (``self.k =
+    torch.cat([self.k, k])``, with names in between), or as a cache; or by the kernels: the two right before
+    attention take ten times as long as any elementwise kernel or norm of their layer, and four times as long
+    as its products, so that little of what they move is new. What is written into reserved memory is the new
+    part: its share of the time stays (without shapes, by how much longer the kernels take from step to
+    step), and at least 3 µs of each kernel.
 
 What to do
     Reserve memory for as much as there will be, write each part into it, and read a slice of it:
@@ -43,6 +45,10 @@ CACHE_OF_CALLER = "caller.cache"
 PASSES = 3
 TWICE = 2  # keys and values: of features that grow from layer to layer each size is there once
 LONGER = 4  # times what is added
+NEAR = 5  # kernels, the last of which is attention: heads of keys may be repeated in between
+# How many times as long as what a layer computes, by category: a product writes what a concatenation reads
+# and writes once more, and an elementwise kernel or a norm moves as much as is new.
+TIMES = {"matmul": 4, "elementwise": 10, "normalization": 10}
 
 
 def find(view: RankView) -> Findings:
@@ -50,7 +56,10 @@ def find(view: RankView) -> Findings:
     if view.us_of(work) < LOW * view.step_us:
         return
     ops = work["op"].unique().sort()
-    added = _by_shapes(view, ops) | _by_source(view, work)
+    if view.trace.argument("input_dims", ops).null_count() < len(ops):
+        added = _by_shapes(view, ops)
+    else:
+        added = _by_kernels(view) | _by_source(view, work)
     share = pl.col("op").replace_strict(added, default=None, return_dtype=pl.Float64)
     work = work.with_columns(added=share).drop_nulls("added").sort("start_ns")
     if work.is_empty():
@@ -105,10 +114,31 @@ def _by_source(view: RankView, work: pl.DataFrame) -> dict[int, float]:
     for _, at in work.drop_nulls("line").group_by("line", maintain_order=True):
         of = statement(view, at["op"][0])
         if of is not None and _is_kept(of):
-            each = at.group_by("step", maintain_order=True).agg(pl.mean("duration_ns"))["duration_ns"]
-            longer = each[-1] / each[0] - 1
-            found |= dict.fromkeys(at["op"], max(0.0, longer / max(1, len(each) - 1)))
+            found |= _growing(at)
     return found
+
+
+def _by_kernels(view: RankView) -> dict[int, float]:
+    """The two right before attention, in half of all layers or more, that take far longer than what their
+    layer computes: most of what they move was there before."""
+    work = view.work.filter(view.work["kind"] == "kernel").sort("start_ns")
+    attends = matching(work, "category", "^attention$")
+    times = pl.col("category").cast(pl.String).replace_strict(TIMES, default=0)
+    work = work.with_columns(
+        is_cat=matching(work, "op_name", "^aten::cat$"), layer=attends.cum_sum() - attends, times=times
+    ).filter(pl.lit(attends).any().over("layer"))
+    place = pl.int_range(pl.len(), 0, -1).over("layer")  # the last is attention
+    enough = (pl.col("duration_ns") * pl.col("times")).max().over("layer")
+    copies = work.filter("is_cat", place <= NEAR, enough > 0, pl.col("duration_ns") >= enough)
+    copies = copies.filter(pl.len().over("layer") == TWICE)
+    return _growing(copies) if 2 * copies["layer"].n_unique() >= max(1, int(attends.sum())) else {}
+
+
+def _growing(work: pl.DataFrame) -> dict[int, float]:
+    """Concatenations, and by how much longer than in the step before they take."""
+    each = work.group_by("step", maintain_order=True).agg(pl.mean("duration_ns"))["duration_ns"]
+    longer = (each[-1] / each[0] - 1) / max(1, len(each) - 1) if len(each) else 0.0
+    return dict.fromkeys(work["op"], max(0.0, longer))
 
 
 def _is_kept(of: Located) -> bool:

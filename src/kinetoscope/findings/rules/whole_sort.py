@@ -39,6 +39,7 @@ SORT = re.compile(r"(?:arg|m)?sort")
 RADIX = r"(?i)radix_?sort"
 KEPT = 1 / 5
 KERNELS = 20  # of a ``topk`` of long rows
+FOLLOWED = 1000  # ops that may take what a sort gives
 FEW = 10  # times fewer than are sorted: these are sorted after all
 
 
@@ -78,7 +79,8 @@ def _of_few(view: RankView) -> Iterator[int]:
             if not SORT.fullmatch(name):
                 continue
             if view.trace.argument("input_dims", row):
-                following = zip(ids[place + 1 :], names[place + 1 :], strict=True)
+                then = slice(place + 1, place + 1 + FOLLOWED)
+                following = zip(ids[then], names[then], strict=True)
                 few = _few_by_shapes(view, row, name, following)
             else:
                 few = _few_by_source(statement(view, row))
