@@ -11,7 +11,17 @@ from torch import nn
 
 torch.manual_seed(0)
 device = "cuda" if torch.cuda.is_available() else "cpu"
-model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16)).to(device)
+
+
+class Broken(nn.Module):
+    """The call of a module that breaks is a break of its caller's graph too."""
+
+    def forward(self, x):
+        torch._dynamo.graph_break()
+        return x.relu()
+
+
+model = nn.Sequential(nn.Linear(16, 32), Broken(), nn.Linear(32, 16)).to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
 

@@ -130,10 +130,6 @@ class _Called:
     method = property(now)
 
 
-# What a program's own calls run of ours.
-CALLED_BY_PROGRAMS = (CallWatch.__get__, EveryCallWatch.__get__, _Called.now)
-
-
 class ReturnWatch(CallWatch):
     """Calls ``seen(instance)`` when the method has returned or raised.
 
@@ -144,6 +140,10 @@ class ReturnWatch(CallWatch):
         if instance is None:
             return self.original
         return _WatchedCall(self.bound(instance), _Over(self.seen, instance))
+
+
+# What a program's own calls run of ours.
+CALLED_BY_PROGRAMS = (CallWatch.__get__, EveryCallWatch.__get__, ReturnWatch.__get__, _Called.now)
 
 
 class _Over:

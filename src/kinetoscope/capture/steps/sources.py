@@ -141,7 +141,7 @@ class Sources:
         """Watch every source, or all but compiled functions; with a ``range_name``, that range alone."""
         import torch
 
-        torch_private.hide_from_dynamo(*CALLED_BY_PROGRAMS)
+        torch_private.hide_from_dynamo(*CALLED_BY_PROGRAMS, callees=True)
         self.imports.when_imported(torch_private.COMPILE_CALLBACKS, self._watch_compilations)
         enter = torch.profiler.record_function
         if range_name is not None:
