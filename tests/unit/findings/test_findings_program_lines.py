@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kinetoscope.findings.program_lines import never_waits, of_loader, that_launch, waits_at
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.rules import rare_long_steps, scoring_in_loop, unexplained_idle
-from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings, TimedSteps
+from kinetoscope.recording.manifest import Manifest, Program, RankRecord, StepTimings, TimedSteps
 from kinetoscope.sources.run import LoadedRun
-from sampled import Run
+from sampled import FILE, Run
 from traces import Event, call, host, kernel, noted, step, trace
 
 STEP_US, STEP_S = 10_000.0, 1e-2
@@ -79,6 +83,60 @@ def test_an_evaluation_between_steps_that_most_of_the_run_passes_in_is_a_finding
     )
     assert (found.saving.us, found.saving.most_us) == (0, pytest.approx(each * 1e6))
     assert "preprocess_logits_for_metrics" in (found.snippet or "")
+
+
+SCORED = """import torch
+
+def overlap(one, other):
+    return torch.min(one, other).sum()
+
+def kept(boxes):
+    waiting = list(boxes)
+    while waiting:
+        first = waiting.pop(0)
+        waiting = [
+            box for box in waiting if overlap(torch.tensor(first), torch.tensor(box)) < 1
+        ]
+"""
+
+
+def scored(folder: Path, source: str = SCORED, times: int = 40) -> RankView:
+    """An evaluation after 40 steps, of 60 samples, of which so many are in a comprehension in a loop."""
+    samples = Run().sample("timed", STEP, times=40)
+    evaluation = "<module> 20 train 45 evaluate 61"
+    samples.sample("after", f"{evaluation} kept 11", f"{evaluation} kept 11 overlap 4", times=times // 2)
+    samples.sample("after", f"{evaluation} Net.forward 95", times=60 - times)
+    view = view_of(samples)
+    (folder / "kept.json").write_bytes(msgspec.json.encode(Program(files={FILE: source})))
+    record = replace(view.run.records[0], program="kept.json")
+    run = LoadedRun(view.run.traces, Manifest(ranks=(record,)), folder=folder, watched=view.run.watched)
+    return RankView(run, view.trace)
+
+
+def test_what_an_evaluation_computes_item_by_item_on_the_host_is_promised(tmp_path: Path) -> None:
+    (found,) = rare_long_steps.find(scored(tmp_path))
+    assert "most of it passes in kept (train.py:11)" in found.title
+    assert found.saving.us == pytest.approx(40 * 0.02 / 40 * 1e6)
+    assert found.saving.most_us == pytest.approx(60 * 0.02 / 40 * 1e6)
+    assert found.saving.condition == "no item needs what was computed of another"
+    assert "train.py:10 computes it one by one" in found.advice
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        {"source": ""},  # which is not known
+        {"source": SCORED.replace("torch.tensor(box)", "torch.tensor(box, device=device)")},
+        {"source": SCORED.replace("torch.tensor(box)", "torch.tensor(box).cuda()")},
+        {"source": SCORED.replace("torch.tensor", "tokenizer.tensor")},
+        {"source": SCORED.replace("while waiting:", "with device:")},
+        {"source": SCORED.replace("while waiting:", "if waiting:")},  # once for each call: a batch, maybe
+        {"source": f"{SCORED}torch.set_default_device('cuda')"},
+    ],
+)
+def test_of_what_else_an_evaluation_computes_nothing_is_promised(tmp_path: Path, program: Any) -> None:
+    (found,) = rare_long_steps.find(scored(tmp_path, **program))
+    assert (found.saving.us, found.saving.condition) == (0, "")
 
 
 def test_an_evaluation_that_takes_little_of_the_run_is_none() -> None:

@@ -25,9 +25,11 @@ How it decides
 
     A phase between steps is a finding from a fifth of the run after its setup on, where the samples show one
     line that most of it passes in: of what was not recorded that is all that is known, and nothing is
-    promised. What comes after every so many steps is one from a tenth of the time on; its function is the
-    phase that takes half to twice of that in the samples. Why it takes so long no trace shows: what is
-    said is that half of it would save half.
+    promised. But where half of it or more passes in statements of the program's source that make tensors of
+    numbers in nested loops, and none on a device: what they compute of was read before, so that the device
+    has nothing left to do, and their time is promised if all can be computed at once. What comes after every
+    so many steps is one from a tenth of the time on; its function is the phase that takes half to twice of
+    that in the samples. Why it takes so long no trace shows: what is said is that half of it would save half.
 
 What to do
     Collections: leave ``gc.collect()`` and ``torch.cuda.empty_cache()`` out of the loop, or freeze what
@@ -42,6 +44,7 @@ Source
 import re
 
 from kinetoscope.analysis.health.verdict import LARGE_PHASE
+from kinetoscope.analysis.passes.item_by_item import item_by_item
 from kinetoscope.analysis.passes.long_steps import HALF, TWICE, LongSteps
 from kinetoscope.analysis.passes.unprofiled import StepRound, Unprofiled
 from kinetoscope.analysis.passes.whole_run import RunPhase, whole_run
@@ -133,6 +136,7 @@ def _in_function(view: RankView, found: LongSteps, timed: Unprofiled) -> Finding
     )
 
 
+PAIRS = "overlaps = overlap(boxes[:, None], boxes[None]).tolist()  # of all pairs at once"
 # What a library does with results, by its file, and the argument that makes it unnecessary.
 OF_LIBRARIES = {
     "transformers/trainer_pt_utils.py": (
@@ -155,21 +159,35 @@ def _between_steps(view: RankView) -> Findings:
             continue
         each_us = phase.time_us / about
         most = Saving(each_us, "", False, 0.0)
-        snippet = (call for file, call in OF_LIBRARIES.items() if f"({file}:" in phase.mostly_in)
+        snippet = next((call for file, call in OF_LIBRARIES.items() if f"({file}:" in phase.mostly_in), None)
         regular = None if phase is of_round else regular
+        saving = savings.not_predicted(most, "it was not recorded")
+        advice = (
+            "Make that line unnecessary: reduce results on the device before they are copied or kept, and "
+            "score all in one go; or do it less often."
+        )
+        lines = item_by_item(view.run, view.rank, phase)
+        if (us := 1e6 * sum(lines.values())) >= phase.time_us / 2:
+            basis = "its lines that make tensors of numbers in loops, by samples of the thread"
+            saving = replace(savings.rare(view, us / about, basis), most_us=each_us)
+            saving = savings.if_so(saving, "no item needs what was computed of another")
+            snippet = PAIRS
+            advice = (
+                "Compute it for all items at once, on the device, and look at the answers in lists: on the "
+                f"host, {' and '.join(lines)} {'compute' if len(lines) > 1 else 'computes'} it one by one."
+            )
         yield Finding(
             subject=phase.name,
             title=f"{phase.title} takes {numbers.percent(phase.time_us / steps_us)} of the run after its "
             f"setup, {numbers.time(each_us)} for each step, and is in no recorded step: most of it passes in "
             f"{phase.mostly_in}",
-            saving=savings.not_predicted(most, "it was not recorded"),
+            saving=saving,
             at_least="high",
             evidence=evidence.of_steps(
                 view, f"by samples of the whole run: {numbers.time(phase.time_us)}, and {about:,} steps"
             ),
-            advice="Make that line unnecessary: reduce results on the device before they are copied or kept, "
-            "and score all in one go; or do it less often.",
-            snippet=next(snippet, None),
+            advice=advice,
+            snippet=snippet,
         )
     if regular is not None:
         yield _every_so_often(view, regular, of_round)
