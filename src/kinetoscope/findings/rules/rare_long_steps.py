@@ -44,7 +44,7 @@ Source
 import re
 
 from kinetoscope.analysis.health.verdict import LARGE_PHASE
-from kinetoscope.analysis.passes.item_by_item import item_by_item
+from kinetoscope.analysis.origins.item_by_item import item_by_item
 from kinetoscope.analysis.passes.long_steps import HALF, TWICE, LongSteps
 from kinetoscope.analysis.passes.unprofiled import StepRound, Unprofiled
 from kinetoscope.analysis.passes.whole_run import RunPhase, whole_run
