@@ -86,3 +86,37 @@ def test_a_program_that_is_traced_keeps_its_trace_function_and_a_note_says_so(pr
     run = programs.record(str(programs.write(traced + program)))
     assert run.status == 0, run.err
     assert any("is traced already" in note for note in run.steps["notes"])
+
+
+PADDED = f"""{DESCENT}
+from torch import nn
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.out = nn.Embedding(50, 16), nn.Linear(16, 3)
+
+    def forward(self, input_ids, attention_mask, labels):
+        x = self.words(input_ids) * attention_mask[:, :, None]
+        return nn.functional.cross_entropy(self.out(x.sum(1)), labels)
+
+def batches():
+    lengths = torch.tensor([3, 5, 2, 9])
+    mask = (torch.arange(16) < lengths[:, None]).long()
+    while True:
+        words = torch.randint(2, 50, mask.shape) * mask
+        yield {{"input_ids": words, "attention_mask": mask, "labels": lengths % 3}}
+
+model = Classifier()
+optimizer = Descent(model.parameters())
+for _, batch in zip(range(400), batches()):
+    optimizer.zero_grad()
+    model(**batch).backward()
+    optimizer.step()
+"""
+
+
+def test_the_padding_of_batches_without_a_loader_is_what_the_model_s_mask_says(programs: Programs) -> None:
+    run = programs.record(str(programs.write(PADDED)))
+    assert run.status == 0, run.err
+    assert run.steps["padding"] == {"tokens": 64, "padding": 64 - 19, "beyond": 4 * (16 - 9), "rows": 4}
