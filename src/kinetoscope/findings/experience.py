@@ -29,7 +29,6 @@ MEASURED: dict[str, tuple[float, float]] = {
     "frame-not-compiled": (0.9, 1.3),
     "gc-pause": (0.8, 1.2),
     "graph-break": (0.8, 1.3),
-    "grown-cache": (0.8, 1.2),
     "hidden-device-copy": (1.0, 1.4),
     "host-op-stall": (0.8, 1.2),
     "index-backward": (0.6, 2.0),
@@ -76,7 +75,6 @@ MEASURED: dict[str, tuple[float, float]] = {
     "unfused-elementwise": (0.4, 1.4),
     "unfused-in-graph": (1.0, 1.8),
     "unused-graph": (0.5, 2.0),
-    "whole-sort": (0.8, 1.2),
 }
 
 

@@ -1,4 +1,4 @@
-"""Sensors' readings, single from where they come in, and products in TF32."""
+"""Sensors' readings, single from where they come in."""
 
 from itertools import pairwise
 
@@ -8,7 +8,6 @@ from torch import nn
 
 
 def build(device):
-    torch.set_float32_matmul_precision("high")
     rng = np.random.default_rng(0)
     readings, targets = rng.normal(size=(65536, 256)), rng.normal(size=(65536, 8))
     x, y = (torch.from_numpy(array).float().to(device) for array in (readings, targets))

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import polars as pl
 import pytest
 
 import traces
 from eager import Eager
+from kinetoscope.analysis.origins.lines import OpLines
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.rules import cudagraph_anew, normalized_weights, repeated_work, sparse_transpose
 from kinetoscope.recording.manifest import Manifest, Program, RankRecord
@@ -99,6 +101,22 @@ def test_answers_of_a_frozen_net_may_be_kept() -> None:
 def test_a_frozen_net_that_is_evaluated_is_no_trained_one() -> None:
     (finding,) = repeated_work.find(distillation(evaluated=True).view())
     assert finding.saving.us == pytest.approx(12 * 50, rel=0.1)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_what_a_module_computes_among_what_is_trained_is_no_net_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, apart: bool
+) -> None:
+    """The search for the nearest code takes what the encoder gave; its module also gives a loss."""
+    view = distillation().view()
+    host = view.trace.host_events
+    follows = host["sequence"].is_not_null()
+    teacher = pl.lit("Teacher › Linear" if apart else "Student › Quantizer")
+    modules = pl.when(follows).then(pl.lit("Student › Quantizer")).otherwise(teacher)
+    unknown = {name: pl.lit(None, pl.String) for name in ("line", "function", "module", "before")}
+    rows = host.select(modules=modules, noted=pl.lit(None, pl.UInt32), **unknown)
+    monkeypatch.setattr(RankView, "lines", OpLines(rows, 0.0))
+    assert len(list(repeated_work.find(view))) == apart
 
 
 def test_a_net_without_its_adapters_is_another_one() -> None:

@@ -47,7 +47,7 @@ Source
 import re
 
 from kinetoscope.analysis.events.backward import in_backward, in_update, without_gradients
-from kinetoscope.analysis.events.rows import END
+from kinetoscope.analysis.events.rows import END, constant
 from kinetoscope.analysis.origins.lines import WITHIN
 from kinetoscope.analysis.origins.unchanged import unchanged_calls, unchanged_lines, unchanged_normalizations
 from kinetoscope.findings.program_lines import VERIFIED
@@ -125,7 +125,7 @@ def _frozen(view: RankView) -> Findings:
     if view.trace.steps.is_empty():  # the backward pass may come after what was recorded
         return
     work = view.work.drop_nulls("launch")
-    alone = without_gradients(view.trace) & ~in_optimizer
+    alone = without_gradients(view.trace) & ~in_optimizer & ~_among_trained(view)
     is_product = matching(work, "category", PRODUCTS)
     work = work.with_columns(acts=_acts(view, work, alone))
     mine = alone[work["launch"]] & ~work["acts"]
@@ -158,6 +158,20 @@ def _frozen(view: RankView) -> Findings:
         snippet="with torch.no_grad():\n    kept = torch.cat([teacher(part) for part in data.split(256)])",
         source=evidence.source(view, products["op"]),
     )
+
+
+def _among_trained(view: RankView) -> pl.Series:
+    """By row of ``host_events`` whether an op is called by a module between others that get a gradient, as a
+    codebook's search for the nearest code: it takes what is trained, and is no net of its own."""
+    host = view.trace.host_events
+    if view.lines is None:
+        return constant(False, len(host), pl.Boolean)
+    trained = host["sequence"].is_not_null() & ~without_gradients(view.trace)
+    ops = host.select("id", "lane", "start_ns", view.lines.rows["modules"], trained=trained)
+    ops = ops.drop_nulls("modules").sort("lane", "start_ns")
+    call = (pl.struct("lane", "modules") != pl.struct("lane", "modules").shift()).cum_sum().fill_null(0)
+    among = ops.with_columns(call=call).filter(pl.col("trained").any().over("call"))["id"]
+    return host["id"].is_in(among.implode())
 
 
 def _acts(view: RankView, work: pl.DataFrame, alone: pl.Series) -> pl.Series:
