@@ -85,7 +85,6 @@ class Library:
         return answers.page(found, [recording.identity(self.roots)], cursor)
 
     def _diff(self, base: str, new: str, cursor: str) -> Answer:
-        """The answer on two paths, each a recording or a folder of repeated ones."""
         opened: list[OpenRecording] = []
 
         def read(path: str) -> LoadedRun:
@@ -100,7 +99,6 @@ class Library:
         )
 
     def _of_all(self, path: Path, repeated: Sequence[OpenRecording]) -> RecordingIdentity:
-        """One identity of all recordings of a version."""
         each = [one.identity(self.roots) for one in repeated]
         if len(each) == 1:
             return each[0]

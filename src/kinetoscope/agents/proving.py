@@ -87,12 +87,7 @@ def prove(
 
         try:
             found = campaign.compare_versions(
-                base,
-                new,
-                words,
-                module=module,
-                budget_s=budget_s,
-                launch=run_one,
+                base, new, words, module=module, budget_s=budget_s, launch=run_one
             )
         except ProgramError as error:
             well = f"it has to make steps well within budget_s ({budget_s:g} s)"
@@ -106,7 +101,6 @@ def prove(
 
 
 def _open(found: VersionsCompared, budget_s: float) -> CannotAnswer:
-    """Why there is no verdict, and what would have one."""
     lacking = found.pairs < campaign.FEWEST_PAIRS
     needed = math.ceil(campaign.PAIRS * found.seconds / found.pairs) if lacking else 2 * budget_s
     return CannotAnswer(
@@ -228,7 +222,6 @@ def _patched(patch: str, folder: Path) -> list[str]:
 
 
 def _began(run: LoadedRun) -> float:
-    """When the recording began, by the clock of files; never where it does not say so."""
     try:
         return datetime.fromisoformat(run.manifest.created if run.manifest else "").timestamp()
     except ValueError:

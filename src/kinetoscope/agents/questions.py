@@ -37,16 +37,9 @@ DEVICE = (
     "exposed_communication_us", "idle_us", "kernel_launches",
 )  # fmt: skip
 STEP = (
-    "rank",
-    "step_us",
-    "mean_us",
-    "round",
-    "busy_fraction",
-    "waiting",
-    "recorded_step_us",
-    "inflation",
+    "rank", "step_us", "mean_us", "round", "busy_fraction", "waiting", "recorded_step_us", "inflation",
     "basis",
-)
+)  # fmt: skip
 PHASE = ("rank", "phase", "of", "count", "median_us", "total_us", "busy_us", "launches")
 SERVING = (
     "rank", "engine", "phase", "batch", "graph_mode", "n", "span_us", "busy_us", "exposed_idle_us",
@@ -60,8 +53,7 @@ BRIEF = ("rule", "severity", "title", "saving_us", "share_of_step", "source")
 FINDING = (
     "rule", "severity", "title", "advice", "source", "saving_us", "saving_alone_us", "saving_low_us",
     "saving_high_us", "saving_condition", "share_of_step", "saving_bytes", "also", "stands_below",
-    "of_the_profiler",
-    "measured_saving_us", "measured_verdict",
+    "of_the_profiler", "measured_saving_us", "measured_verdict",
 )  # fmt: skip
 WHOLE = (
     *FINDING, "affected_us", "saving_basis", "saving_on_critical_path", "lines", "ranks", "paced_by",
@@ -107,7 +99,6 @@ def _overview(report: Report) -> Iterator[Row]:
 
 
 def _not_recorded(report: Report) -> Iterator[Row]:
-    """The facts that this recording lacks, and how each is had."""
     lacks = {
         "work of a device": (not report.devices, RECORD),
         "time of a step without the profiler": (report.as_it_runs is None, RECORD),
@@ -213,7 +204,6 @@ def _window(row: FindingRow, run: LoadedRun) -> Iterator[Row]:
 
 
 def _code(row: FindingRow, program: Sequence[SourceFile]) -> Iterator[dict[str, object]]:
-    """The lines around those that a finding names, as they were recorded."""
     places = [row.source or "", *(line.partition(" ")[0] for line in row.lines)]
     shown: set[tuple[str, int]] = set()
     for place in dict.fromkeys(places):
@@ -243,7 +233,6 @@ def query(run: LoadedRun, sql: str, limit: int = 50) -> FullAnswer:
 
 
 def _no_rows(run: LoadedRun, sql: str) -> CannotAnswer:
-    """Whether a table of the query is empty, or its conditions met by no row."""
     words = set(re.findall(r"\w+", sql.lower()))
     empty = [
         name

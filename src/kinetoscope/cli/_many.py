@@ -139,7 +139,6 @@ def _kept(stack: ExitStack) -> Path:
 
 
 def _shown(done: int, count: int) -> None:
-    """How far it is, on a terminal."""
     if sys.stderr.isatty():
         end = "\n" if done == count else ""
         sys.stderr.write(f"\r{done:,} of {count:,} traces{end}")

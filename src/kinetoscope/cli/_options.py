@@ -69,13 +69,6 @@ def program(parser: argparse.ArgumentParser) -> None:
     add("program", nargs=argparse.REMAINDER, metavar=words, help="what to run")
 
 
-def measured_runs(parser: argparse.ArgumentParser, seconds: float) -> None:
-    """How long each run of a program is timed."""
-    of_each = f"seconds of each run after its first step (default {seconds:g})"
-    parser.add_argument("--steps", type=int, default=40, metavar="N", help="steps of each run (default 40)")
-    parser.add_argument("--seconds", type=float, default=seconds, metavar="S", help=of_each)
-
-
 def first(rows: list[T], limit: int) -> list[T]:
     """The rows that ``--limit`` leaves; stderr says how many there are."""
     if limit and len(rows) > limit:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 KERNELS, AUTOTUNED = 20, 8
 
-
 EPILOG = """\
 examples:
   kinetoscope bench REC --limit 3                       the three generated kernels with most time
@@ -130,7 +129,6 @@ def _permit(path: Path, trusted: bool) -> None:
 
 
 def _provenance(path: Path) -> str:
-    """Where a recording says that it is from."""
     import shlex
 
     from kinetoscope.recording import manifest

@@ -31,7 +31,7 @@ def main(arguments: argparse.Namespace) -> int:
     import shlex
     import sys
 
-    from kinetoscope.comparison import baseline
+    from kinetoscope.comparison import baseline, comparability
     from kinetoscope.comparison.gates import parse
     from kinetoscope.progress import load_shown
     from kinetoscope.render import destination
@@ -43,7 +43,7 @@ def main(arguments: argparse.Namespace) -> int:
         destination.check(file, arguments.inputs, option="--against")
         written = baseline.of(load_shown(arguments.inputs))
         _options.write(file, baseline.render(written).encode())
-        for why in baseline.busy("the baseline", written):
+        for why in comparability.busy("the baseline", written.load, written.cores):
             print(f"kinetoscope: no time is judged by it: {why}", file=sys.stderr)
         return 0
     rows = baseline.checked(load_shown(arguments.inputs), baseline.read(file), gates)

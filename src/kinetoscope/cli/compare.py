@@ -18,19 +18,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     base = "git:BRANCH (a commit, a tag), or the other version's folder"
     add("--base", required=True, metavar="REF", help=base)
-    add(
-        "--steps",
-        type=int,
-        default=1_000_000,
-        metavar="N",
-        help="steps of each run (default: all in its seconds)",
-    )
-    add(
-        "--seconds",
-        type=float,
-        metavar="S",
-        help="seconds of each run after its first step (default 5, less under a small budget)",
-    )
+    steps = "steps of each run (default: all in its seconds)"
+    add("--steps", type=int, default=1_000_000, metavar="N", help=steps)
+    seconds = "seconds of each run after its first step (default 5, less under a small budget)"
+    add("--seconds", type=float, metavar="S", help=seconds)
     link = "a path without git that the base needs too, as a folder of data (may be given several times)"
     add("--link", action="append", default=[], metavar="PATH", help=link)
     budget = "seconds for all runs together (default 300); a run that is not over by then is ended"

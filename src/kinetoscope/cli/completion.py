@@ -27,7 +27,6 @@ Words = dict[str, list[tuple[str, tuple[str, ...]]]]
 
 
 def _words() -> Words:
-    """Each verb's options, and those words that may follow each."""
     from kinetoscope.cli import VERBS, parser_of
 
     return {

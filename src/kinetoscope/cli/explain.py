@@ -12,12 +12,8 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "word",
-        nargs="?",
-        metavar="RULE|TERM",
-        help="a rule, or any name met in a trace; without it, the list of all",
-    )
+    word = "a rule, or any name met in a trace; without it, the list of all"
+    parser.add_argument("word", nargs="?", metavar="RULE|TERM", help=word)
 
 
 def main(arguments: argparse.Namespace) -> int:

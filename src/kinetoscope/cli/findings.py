@@ -25,11 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "a recording, a trace, a compile log, or a folder of them; of many ranks parts and buckets too",
     )
-    parser.add_argument(
-        "--proof",
-        metavar="AFTER",
-        help="a recording of the program after a change: what it saved, next to what was promised",
-    )
+    proof = "a recording of the program after a change: what it saved, next to what was promised"
+    parser.add_argument("--proof", metavar="AFTER", help=proof)
     _options.as_json(parser)
     _options.limit(parser, 0, "findings")
 
@@ -57,7 +54,6 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _of_many(arguments: argparse.Namespace) -> None:
-    """Print findings of the comparison of many ranks, then those of the trace of one of them."""
     from kinetoscope.errors import InputError, UsageError
     from kinetoscope.views import findings, ranks
 

@@ -86,7 +86,6 @@ def _compiled(
 
 
 def _closely(arguments: argparse.Namespace, run: LoadedRun) -> None:
-    """Print what the log has of one kernel, of some frames, or of the cache keys."""
     from kinetoscope.document.collect.compilation import frame_details, kernel_details
     from kinetoscope.render.terminal import show, standard_output
     from kinetoscope.views import graph_detail as view

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 WRITTEN = (".json", ".md", ".txt")
 
-
 EPILOG = """\
 example, of a folder that gets a recording of each version:
   kinetoscope history recordings

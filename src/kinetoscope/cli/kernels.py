@@ -17,7 +17,6 @@ BY = (
     "kernel", "category", "graph", "step", "phase", "stream", "op", "annotation", "module", "line", "grid",
 )  # fmt: skip
 
-
 EPILOG = """\
 examples:
   kinetoscope kernels REC --by line                     the lines of your program that the time belongs to

@@ -19,12 +19,8 @@ could not be read.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.inputs(parser, "traces, recordings, folders of them however deep, patterns and buckets")
     _options.parts(parser, required=True)
-    parser.add_argument(
-        "--job",
-        default="",
-        metavar="NAME",
-        help="the name of the traces' job: `report` compares ranks of one job",
-    )
+    job = "the name of the traces' job: `report` compares ranks of one job"
+    parser.add_argument("--job", default="", metavar="NAME", help=job)
     _options.engine(parser, ("local", "ray"))
 
 

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 ROWS = 20
 
-
 EPILOG = """\
 example:
   kinetoscope run --memory -o REC train.py

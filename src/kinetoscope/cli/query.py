@@ -44,8 +44,7 @@ def main(arguments: argparse.Namespace) -> int:
     from kinetoscope.analysis.query import query
     from kinetoscope.progress import load_shown
 
-    rows = query(load_shown([arguments.input]), arguments.sql, allow_files=arguments.allow_files)
-    rows = _shown(rows)
+    rows = _shown(query(load_shown([arguments.input]), arguments.sql, allow_files=arguments.allow_files))
     if arguments.json:
         print(msgspec.json.encode(rows.to_dicts()).decode())
         return 0

@@ -23,13 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: the one server that waits)",
     )
     add("--steps", type=int, default=200, metavar="N", help="steps to record (default 200)")
-    add(
-        "--seconds",
-        type=float,
-        default=60.0,
-        metavar="S",
-        help="end after this many seconds at the latest, even if no request comes (default 60)",
-    )
+    seconds = "end after this many seconds at the latest, even if no request comes (default 60)"
+    add("--seconds", type=float, default=60.0, metavar="S", help=seconds)
 
 
 def main(arguments: argparse.Namespace) -> int:

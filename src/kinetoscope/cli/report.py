@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 PAGE = "kinetoscope.views.page"  # loads a template engine that no other format needs
 
-
 EPILOG = """\
 examples:
   kinetoscope report REC                                the recording of `kinetoscope run`
@@ -44,12 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _options.parts(parser)
     _options.flag(parser, "--every-rank", "with a row for every rank")
-    parser.add_argument(
-        "-v",
-        "--verbose",
-        action="store_true",
-        help="on the terminal, print the whole report, not one screenful of it",
-    )
+    whole = "on the terminal, print the whole report, not one screenful of it"
+    parser.add_argument("-v", "--verbose", action="store_true", help=whole)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -97,8 +92,7 @@ def _matching(text: str) -> list[str]:
 
 
 def _compared(arguments: argparse.Namespace) -> None:
-    """The ranks alone, compared: printed, or written. Raises UsageError where the output cannot be
-    written."""
+    """The ranks alone, compared: printed or written. Raises UsageError where that cannot be written."""
     from kinetoscope.render import destination
     from kinetoscope.render.formats import COMPARED, renderer
     from kinetoscope.views import ranks

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 ROWS = 20
 
-
 EPILOG = """\
 example, and then, if it shows that a step should be something else, the option that it prints:
   kinetoscope steps REC
@@ -22,12 +21,8 @@ example, and then, if it shows that a step should be something else, the option 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.inputs(parser, "a recording")
-    parser.add_argument(
-        "--client",
-        type=Path,
-        metavar="FILE",
-        help="what a client measured of the server: the JSON of vLLM's or SGLang's benchmark",
-    )
+    client = "what a client measured of the server: the JSON of vLLM's or SGLang's benchmark"
+    parser.add_argument("--client", type=Path, metavar="FILE", help=client)
     _options.as_json(parser)
     _options.limit(parser, ROWS)
 

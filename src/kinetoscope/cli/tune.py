@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--tokens", type=int, metavar="N", help="tokens of a sample: also show tokens a second")
     add("--rounds", type=int, default=3, metavar="N", help="runs of each setting (default 3)")
-    _options.measured_runs(parser, seconds=60.0)
+    add("--steps", type=int, default=40, metavar="N", help="steps of each run (default 40)")
+    seconds = "seconds of each run after its first step (default 60)"
+    add("--seconds", type=float, default=60.0, metavar="S", help=seconds)
     _options.output(parser, "keep the result, with every sample, in DIR/bench/", metavar="DIR")
     _options.as_json(parser)
     _options.program(parser)
@@ -88,7 +90,6 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _largest(arguments: argparse.Namespace, words: list[str]) -> int:
-    """The largest batch that fits, by what a recording foresees."""
     from kinetoscope.bench import kept
     from kinetoscope.bench.tune.largest import largest_batch
     from kinetoscope.views.tune import largest

@@ -136,7 +136,6 @@ def recorded_account(run: LoadedRun) -> Account | None:
 
 
 def _step_us(run: LoadedRun, trace: Trace) -> float:
-    """A rank's step without the profiler, or else as recorded, at the median."""
     own = as_it_runs(run).get(trace.rank)
     return _recorded_us(trace) if own is None else own.step_us
 
@@ -240,10 +239,8 @@ def _by_function(trace: Trace, steps: pl.Series, idle_us: float) -> pl.DataFrame
 
 
 def _placed(pieces: pl.DataFrame) -> pl.DataFrame:
-    """The pieces with their ``place`` in the step: that of the step whose launches most others repeat.
-
-    Additional launches of other steps have places behind those.
-    """
+    """The pieces with their ``place`` in the step: that of the step whose launches most others repeat, behind
+    which additional launches of other steps have theirs."""
     same = ["name", "op_name", "shape"]
     codes = pieces.select(same).unique(maintain_order=True).with_row_index("code")
     pieces = pieces.join(codes, on=same, how="left", maintain_order="left")
@@ -265,7 +262,6 @@ def _placed(pieces: pl.DataFrame) -> pl.DataFrame:
 
 
 def _places(placed: pl.DataFrame, steps: int) -> pl.DataFrame:
-    """One row a place, in order."""
     return (
         placed.group_by("place", maintain_order=True)
         .agg(

@@ -16,7 +16,7 @@ from kinetoscope import numbers
 from kinetoscope.analysis.health.verdict import losses
 from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.comparison.account import LAUNCH_BOUND, Account, account
-from kinetoscope.comparison.comparability import changed_variables
+from kinetoscope.comparison.comparability import busy, changed_variables
 from kinetoscope.comparison.contributors import Contributor, contributors, described, grown
 from kinetoscope.comparison.counts import COUNTED, Counts, counted_rank, counts
 from kinetoscope.comparison.gates import (
@@ -319,7 +319,6 @@ def _is_there(gate: Gate, both: tuple[Counts, Counts], baseline: Baseline, now: 
 
 
 def _unlike(baseline: Baseline, now: Baseline) -> tuple[str, ...]:
-    """Why a run cannot be compared with a baseline."""
     if None not in (baseline.program, now.program) and baseline.program != now.program:
         return (f"the baseline is of another program ({baseline.program}; here {now.program})",)
     if baseline.devices == now.devices:
@@ -329,7 +328,6 @@ def _unlike(baseline: Baseline, now: Baseline) -> tuple[str, ...]:
 
 
 def _timed_apart(baseline: Baseline, now: Baseline) -> tuple[str, ...]:
-    """Why their times cannot be compared."""
     variables = _other_variables(baseline, now)
     found = [f"other environment variables than for the baseline: {variables}"] if variables else []
     facts = {
@@ -343,17 +341,11 @@ def _timed_apart(baseline: Baseline, now: Baseline) -> tuple[str, ...]:
         for what, (kept, own) in facts.items()
         if kept and own and kept != own
     ]
-    found += [*busy("the baseline", baseline), *busy("this run", now)]
+    found += busy("the baseline", baseline.load, baseline.cores)
+    found += busy("this run", now.load, now.cores)
     if baseline.steps_us and now.steps_us and baseline.step_basis != now.step_basis:
         found.append(f"the baseline's steps were timed {baseline.step_basis}, these {now.step_basis}")
     return tuple(found)
-
-
-def busy(which: str, one: Baseline) -> Iterator[str]:
-    """A sentence where its machine had more to do than it has cores: no time is judged by it."""
-    if one.load is not None and one.cores and one.load > one.cores:
-        load = f"a load of {one.load:.1f} on {one.cores} cores"
-        yield f"the machine was busy when {which} was recorded: {load}"
 
 
 def _other_variables(baseline: Baseline, now: Baseline) -> str:

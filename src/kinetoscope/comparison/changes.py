@@ -188,7 +188,6 @@ def _exchange(steps: Steps, base: tuple[int, ...], new: tuple[int, ...]) -> tupl
 
 
 def _category(steps: Steps, side: int, rows: Iterable[int]) -> str:
-    """The category of the launch that takes most time."""
     columns = steps.columns[side]
     return columns["category"][max(rows, key=lambda row: columns["us"][row])]
 

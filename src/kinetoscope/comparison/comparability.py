@@ -116,7 +116,8 @@ def _limits(base: LoadedRun, new: LoadedRun) -> Iterable[str]:
     own, other = base.manifest.environment, new.manifest.environment
     yield from changed_variables(own.variables, other.variables)
     yield from _differing(_of_environment(own), _of_environment(other))
-    yield from _busy(own, other)
+    for which, one in (("the base", own), ("the new one", other)):
+        yield from busy(which, one.load_average, one.cpu_count)
     yield from _differing(_recorded(base.manifest.options), _recorded(new.manifest.options))
     yield from _clocks(*([clock for record in run.records for clock in record.clocks] for run in (base, new)))
 
@@ -157,12 +158,10 @@ def _of_environment(environment: Environment) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _busy(base: Environment, new: Environment) -> Iterable[str]:
-    """Sentences on a machine with more load than cores: its steps are late for reasons outside of them."""
-    for which, environment in (("base", base), ("new one", new)):
-        load, cores = environment.load_average, environment.cpu_count
-        if load is not None and cores and load > cores:
-            yield f"the machine was busy when the {which} was recorded: a load of {load:.1f} on {cores} cores"
+def busy(which: str, load: float | None, cores: int | None) -> Iterable[str]:
+    """A sentence where a machine had more load than cores: its steps are late for reasons outside of them."""
+    if load is not None and cores and load > cores:
+        yield f"the machine was busy when {which} was recorded: a load of {load:.1f} on {cores} cores"
 
 
 def _recorded(options: dict[str, object]) -> dict[str, object]:

@@ -95,7 +95,6 @@ def calls_of(run: LoadedRun, count: str, one: Contributor) -> list[int]:
 
 
 def _owners(run: LoadedRun) -> Iterable[Contributor]:
-    """The memory that was there at the peak by its owner, of the device and rank with the highest one."""
     known = max(histories(run).found, key=lambda one: one.history.requested, default=None)
     if known is not None:
         for role, owner, line, held in (
@@ -142,6 +141,4 @@ COMPILED: dict[str, Callable[[CompiledProgram], Iterable[Contributor]]] = {
     "compile_s": lambda log: (
         _at(frame.file, frame.line, frame.compile_s, frame.function) for frame in log.frames
     ),
-    "cache_hits": lambda log: (),
-    "cache_misses": lambda log: (),
 }

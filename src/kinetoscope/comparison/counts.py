@@ -120,7 +120,6 @@ def counted_of_steps(run: LoadedRun) -> dict[str, Counted]:
 
 
 def _marked(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
-    """Host events with the ``step`` between whose marks they begin."""
     if trace.steps.is_empty():
         return events.with_columns(step=pl.lit(0, pl.UInt32))
     return between_marks(trace, events)

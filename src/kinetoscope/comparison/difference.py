@@ -206,7 +206,6 @@ def _other_shapes(base: Account, new: Account) -> str | None:
 
 
 def _shapes(one: Account) -> dict[str, set[str]]:
-    """The shapes that ops are called with, where they were recorded."""
     shape = pl.col("shape").str.split("|").list.first()
     known = one.launches.select("op_name", shape=shape).filter(pl.col("shape") != "").unique()
     return {op: set(shapes) for op, shapes in known.group_by("op_name").agg("shape").iter_rows()}

@@ -149,7 +149,6 @@ def _amount(name: str, there: float) -> str:
 
 
 def _why(run: LoadedRun, name: str) -> Iterable[str]:
-    """The findings of the rules on it, and then the ops and lines themselves."""
     for finding in find(run):
         if finding.rule in RULES.get(name, ()):
             place = f" ({finding.source})" if finding.source else ""
@@ -164,7 +163,6 @@ def _why(run: LoadedRun, name: str) -> Iterable[str]:
 
 
 def _longest(run: LoadedRun) -> Iterable[str]:
-    """The work that takes most of the device's time."""
     if (own := recorded_account(run)) is None:
         return
     rows = own.launches.group_by("name", maintain_order=True).agg(pl.col("op").first(), pl.col("us").sum())

@@ -76,7 +76,6 @@ def memory_change(base: LoadedRun, new: LoadedRun) -> MemoryChange | None:
 
 
 def _highest(run: LoadedRun) -> DeviceHistory | None:
-    """The device and rank with the highest peak."""
     found = (one.history for one in histories(run).found)
     return max(found, key=lambda history: history.requested, default=None)
 

@@ -62,13 +62,11 @@ def line_that_grew(base: LoadedRun, new: LoadedRun, count: str, one: Contributor
 
 
 def _counted(run: LoadedRun) -> Account | None:
-    """The run's account, of the rank that is counted."""
     own, trace = account(run), counted_rank(run)
     return None if own is None or trace is None else replace(own, trace=trace)
 
 
 def _lines_of(run: LoadedRun, count: str, one: Contributor) -> Counter[str]:
-    """How often each line of the program calls what adds to a count, in all steps."""
     if one.source is not None or (own := _counted(run)) is None:
         return Counter()
     lines = (source(own, one.name, call) for call in calls_of(run, count, one))
@@ -131,7 +129,7 @@ def _lines(account: Account) -> list[str]:
     return [known[row] for row in rows]
 
 
-def code_difference(change: Change, base: LoadedRun, new: LoadedRun, lines: int = 3) -> str:
+def code_difference(change: Change, base: LoadedRun, new: LoadedRun) -> str:
     """The unified diff of the generated kernels that took most time before and take most now; empty where
     either has none, or nothing differs."""
     if change.kind != "kernel" or not change.base or not change.new:
@@ -140,9 +138,8 @@ def code_difference(change: Change, base: LoadedRun, new: LoadedRun, lines: int 
     if not all(texts) or texts[0] == texts[1]:
         return ""
     names = (change.base[0].name, change.new[0].name)
-    return "\n".join(
-        difflib.unified_diff(texts[0].splitlines(), texts[1].splitlines(), *names, lineterm="", n=lines)
-    )
+    before, now = (text.splitlines() for text in texts)
+    return "\n".join(difflib.unified_diff(before, now, *names, lineterm=""))
 
 
 def _code(run: LoadedRun, name: str) -> str:

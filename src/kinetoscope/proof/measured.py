@@ -171,14 +171,8 @@ def _same_program(command: tuple[str, ...], batch: str | None, words: tuple[str,
 
 
 def _written(rows: Collection[SettingRow], batch: str | None) -> SettingRow | None:
-    return next(
-        (
-            row
-            for row in rows
-            if row.as_written and row.setting.batch == batch and row.setting.matmul_precision is None
-        ),
-        None,
-    )
+    of_batch = (row for row in rows if row.as_written and row.setting.batch == batch)
+    return next((row for row in of_batch if row.setting.matmul_precision is None), None)
 
 
 def _difference(written: SettingRow, row: SettingRow, tuning: Tuning) -> MeasuredSaving:

@@ -95,13 +95,9 @@ def keep(entry: Path, kind: str, remarks: list[str], found: msgspec.Struct | Non
     except (OSError, ValueError, TypeError, msgspec.MsgspecError, RecursionError):
         return
     if len(seal) + len(content) <= LARGEST:
-        cache.place(entry, lambda folder: _write(folder / _FILE, seal + content))
+        cache.place(entry, lambda folder: (folder / _FILE).write_bytes(seal + content))
         if entry.name.startswith("0") or len(content) > LARGEST >> 4:  # else one time in sixteen
             cache.forget_oldest(entry)
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
 
 
 def _facts(item: Path) -> Iterator[tuple[str, str]]:

@@ -346,7 +346,6 @@ def _with_exports(traces: Sequence[Trace], exports: Sequence[Trace]) -> tuple[li
 
 
 def _captures_in(inside: Path, read: Callable[[Path], Trace]) -> list[Trace]:
-    """The recordings of captures in a folder."""
     files = sorted((path for path in inside.iterdir() if TRACE_FILE.search(path.name)), key=_by_name)
     found = chain.from_iterable(_attempted(partial(read, path))[0] for path in files[:MOST_CAPTURES])
 
@@ -392,7 +391,6 @@ def _without_captures(traces: list[Trace], known: list[Trace]) -> tuple[list[Tra
 
 
 def _of_ranks(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
-    """The traces of ranks, and a sentence on each that a serving engine writes next to them."""
     said = {id(trace): why for trace in traces if (why := no_rank(trace.source.path)) is not None}
     if len(said) == len(traces):
         return traces, []

@@ -128,7 +128,7 @@ def _write(folder: Path, trace: Trace) -> None:
     (folder / _FACTS).write_bytes(msgspec.json.encode(facts, enc_hook=dict))
 
 
-def place(entry: Path, write: Callable[[Path], None]) -> None:
+def place(entry: Path, write: Callable[[Path], object]) -> None:
     """Have an entry written elsewhere, and rename it into place; where that cannot be, there is none."""
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)

@@ -105,7 +105,6 @@ def captures(trace: Trace) -> list[Capture]:
 
 
 def _named(host: pl.DataFrame, pattern: str) -> pl.Series:
-    """Which events have such a name."""
     names = host["name"].unique()
     return host["name"].is_in(names.filter(names.cast(pl.String).str.contains(pattern)).implode())
 
@@ -295,12 +294,8 @@ def _joined(trace: Trace, joined: Sequence[tuple[_Replay, Capture]]) -> Trace:
 
 
 def _events(capture: Capture, first: int, lane: int) -> tuple[pl.DataFrame, dict[int, int]]:
-    """Rows of another trace that hold what a capture recorded, and their numbers there by those they had.
-
-    Args:
-        first: the number of the first of these rows.
-        lane: of all of them.
-    """
+    """Rows of another trace that hold what a capture recorded, the ``first`` of this number and all of this
+    ``lane``; and their numbers there by those they had."""
     host = capture.trace.host_events
     inside = host.filter(
         (pl.col("lane") == capture.lane)

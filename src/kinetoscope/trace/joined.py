@@ -222,11 +222,8 @@ def _with_ranges(trace: Trace, export: Trace, found: Alignment) -> tuple[pl.Data
 
 
 def _moved(ranges: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
-    """Ranges of one thread on the other trace's clock.
-
-    Args:
-        points: times of the same launches on both clocks, ``here`` and ``there``.
-    """
+    """Ranges of one thread on the other trace's clock; ``points``: times of the same launches on both clocks,
+    ``here`` and ``there``."""
     points = points.sort("there").filter(
         pl.col("here") > pl.col("here").cum_max().shift(1, fill_value=-(1 << 62))
     )

@@ -27,11 +27,7 @@ IN_PROCESS = 24 << 20  # bytes; below this starting processes costs more than it
 
 
 def read(
-    path: str | Path,
-    *,
-    rank: int | None = None,
-    progress: Progress | None = None,
-    kept: bool = True,
+    path: str | Path, *, rank: int | None = None, progress: Progress | None = None, kept: bool = True
 ) -> Trace:
     """Read one Kineto / Chrome JSON trace: plain, gzip or zstd, whole or damaged.
 

@@ -59,7 +59,6 @@ def kernels(shown: document.BenchListing) -> Iterable[Block]:
 
 
 def _figures(row: document.BenchRow, peak: float | None) -> Iterator[str]:
-    """The figures of one kernel: times, then traffic, then resources."""
     own, counters = row.kernel, row.counters
     times: list[str] = []
     if own.cold is not None:
@@ -231,7 +230,6 @@ def _winner(row: document.AutotuneRow) -> str:
 
 
 def _promises(shown: document.AutotuneListing) -> Iterable[Block]:
-    """The saving of each winner per run of its graph; of all together; and what the replay measured."""
     basis = "of one run of the graph: default's cold median × (1 − ratio) × launches; 95 % intervals"
     yield Heading("Promised and measured", basis, 1)
     yield table(

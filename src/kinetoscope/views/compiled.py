@@ -44,7 +44,6 @@ def blocks(report: Report) -> dict[str, list[Block]]:
 
 
 def _frames(facts: document.Compilation) -> Iterable[Block]:
-    """A row for each compilation, with a bar as long as it took, divided into phases."""
     longest = max((row.compile_s for row in facts.frames), default=0.0) or 1.0
     many = numbers.count(len(facts.frames), "compilation")
     yield Heading("Compilations", f"{many}, {numbers.time(facts.compile_s * 1e6)} in all")
@@ -97,7 +96,6 @@ def _backend(row: document.Frame) -> str:
 
 
 def _modules(report: Report, facts: document.Compilation) -> Iterable[Block]:
-    """The modules that Inductor wrote, each with the graph that it is of."""
     if not report.page or not report.page.modules:
         return
     graphs = {row.index: row for row in facts.graphs}

@@ -69,7 +69,6 @@ def title(found: document.Difference) -> str:
 
 
 def _version(side: document.ComparedRun) -> str:
-    """The paths of a side, with the commit that was recorded."""
     paths = ", ".join(map(names.from_here, side.inputs))
     return f"{paths} ({side.commit[:COMMIT]})" if side.commit else paths
 
@@ -247,7 +246,6 @@ def page(found: document.Difference) -> dict[str, list[Block]]:
 
 
 def _legend(found: document.Difference) -> Iterable[Block]:
-    """Colours of what the timelines draw, most time first."""
     sums: Counter[str] = Counter()
     for piece in (piece for side in found.timelines or () for piece in side):
         sums[piece.category] += round(1000 * piece.duration_us)
@@ -415,11 +413,8 @@ def _change_rows(change: document.Change, parts: int, base_us: float) -> Iterabl
     place = where(change)
     yield "", "", (Text(did(change) + (f", {place}" if place else ""), "dim"),)
     for part in change.parts[:parts]:
-        yield (
-            "",
-            "",
-            (Text(f"{numbers.signed(part.delta_us)}  ", "dim"), Text(part.name, "dim", "kernel", part.name)),
-        )
+        name = Text(part.name, "dim", "kernel", part.name)
+        yield "", "", (Text(f"{numbers.signed(part.delta_us)}  ", "dim"), name)
 
 
 def _counts(found: document.Difference, most: int) -> Iterable[Block]:

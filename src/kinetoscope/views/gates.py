@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kinetoscope.comparison.gates import STEP_TIME
+from kinetoscope.comparison.gates import STEP_TIME, failed
 from kinetoscope.document.difference import Judgement
 from kinetoscope.render import names
 from kinetoscope.render.blocks import Block, Commands, Labelled, Line, Text
@@ -14,8 +14,7 @@ from kinetoscope.render.blocks import Block, Commands, Labelled, Line, Text
 
 def document(gates: Sequence[Judgement]) -> dict[str, object]:
     """The contract: the gates, and the expressions of those that failed."""
-    rows = [msgspec.to_builtins(gate) for gate in gates]
-    return {"gates": rows, "failed": [gate.gate for gate in gates if gate.failed]}
+    return {"gates": msgspec.to_builtins(gates), "failed": failed(gates)}
 
 
 def listing(gates: Sequence[Judgement], update: str = "") -> Iterable[Block]:

@@ -177,7 +177,6 @@ def _graph(graph: document.CompiledGraph, meanings: dict[str, str]) -> Iterable[
 
 
 def _partition(graph: document.CompiledGraph) -> Iterable[Block]:
-    """The partitioner's choice: tensors saved for the backward, and those computed there again."""
     if graph.saved:
         kept = f"saved for backward: {numbers.count(len(graph.saved), 'tensor')}, {_size(graph.saved_bytes)}"
         donated = sum(tensor.donated is True for tensor in graph.saved)
@@ -263,7 +262,6 @@ def _times(own: document.CompiledKernel) -> str:
 
 
 def _speed(own: document.CompiledKernel) -> str:
-    """At the median launch: bytes and FLOPs a second, and the share of the device's peak that bounds it."""
     rates = [f"{own.bytes_per_s / 1e9:,.0f} GB/s"] if own.bytes_per_s else []
     rates += [f"{own.flops_per_s / 1e12:,.1f} TFLOP/s"] if own.flops_per_s else []
     if not rates or own.median_us is None:
@@ -279,8 +277,6 @@ def _speed(own: document.CompiledKernel) -> str:
 def _spills(own: document.CompiledKernel) -> str:
     if own.spills is None:
         return ""
-    kept = "none"
-    if own.spills:
-        kept = f"{own.spills} values a thread, kept in memory instead of registers"
+    kept = f"{own.spills} values a thread, kept in memory instead of registers" if own.spills else "none"
     tried = f" ({own.configs_that_spill} of {own.configs} configurations spill)"
     return kept + (tried if own.configs_that_spill and (own.configs or 0) > 1 else "")

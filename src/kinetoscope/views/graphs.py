@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from msgspec import UNSET
 
@@ -43,7 +44,6 @@ def overview(compilation: document.Compilation, inputs: Sequence[str]) -> Iterab
 
 
 def _aside(text: str, style: str = "dim") -> Line:
-    """A remark on the row above."""
     return line(names.plain(text), style=style, indent=4)
 
 
@@ -177,7 +177,7 @@ def _frames(compilation: document.Compilation) -> Iterable[Block]:
         field("function", "name", lambda f: f"{names.plain(f.function or '?')} {place(f.file, f.line)}"),
         None if all_well else field("status", "text", lambda f: Text(f.status, _STATUS[f.status])),
         field("total", "number", lambda f: f"{f.compile_s:.2f}", "bold"),
-        *(field(called.get(phase, phase), "number", _seconds(phase)) for phase in used),
+        *(field(called.get(phase, phase), "number", partial(_seconds, phase)) for phase in used),
     )
     yield from rest(len(compilation.frames) - FRAMES, "compilation")
     yield from _backends(frames)
@@ -186,18 +186,14 @@ def _frames(compilation: document.Compilation) -> Iterable[Block]:
         yield line(f"graph cache: {cache.hit} hit, {cache.miss} missed, {cache.bypass} bypassed", style="dim")
 
 
-def _seconds(phase: str) -> Callable[[document.Frame], str]:
-    def seconds(frame: document.Frame) -> str:
-        value = getattr(frame, f"{phase}_s")
-        return f"{value:.2f}" if value >= 0.005 else "·"
-
-    return seconds
+def _seconds(phase: str, frame: document.Frame) -> str:
+    value = getattr(frame, f"{phase}_s")
+    return f"{value:.2f}" if value >= 0.005 else "·"
 
 
 def _backends(frames: Sequence[document.Frame]) -> Iterable[Block]:
-    """Who compiled, and in which mode; with the ids where it was not always the same."""
     ids: dict[str, list[str]] = {}
-    for frame in sorted(frames, key=lambda f: f.index):
+    for frame in frames:
         if frame.backend != "none":
             ids.setdefault(_how(frame), []).append(frame_name(frame))
     for how, compiled in ids.items():
@@ -280,7 +276,6 @@ def _kernels(compilation: document.Compilation) -> Iterable[Block]:
 
 
 def _source(row: document.CompiledKernel) -> str:
-    """The first line it computes, and how many more."""
     if not row.source:
         return "–"
     first, *others = row.source

@@ -54,19 +54,18 @@ def headline(report: Report) -> str:
     of_run = whole_run.sentence(report)
     first, last = (of_run, "") if whole_run.is_lesser_part(report) else ("", of_run)
     parts = [_slow_ranks(report), first, _lacking(report), memory.ran_out(report), steps.defined(report)]
-    if report.devices:
-        own = steps.own_step(report)
-        if report.serving is None or not serving.leads(report.serving):
-            own = own or f"As recorded, under the profiler, {_busy_sentence(report)}"
-            parts += [own, _work_sentence(report), _waiting(report)]
-        else:
-            of_phases = serving.summary(report.serving, PHASES_OF_A_SERVER)
-            parts += [own or "As recorded, under the profiler:", of_phases, _waiting(report)]
-    elif report.serving is not None and serving.leads(report.serving):
+    own, of_phases = steps.own_step(report), ""
+    if report.serving is not None and serving.leads(report.serving):
         of_phases = serving.summary(report.serving, PHASES_OF_A_SERVER)
-        parts += [steps.own_step(report) or "", "As recorded on the host, under the profiler:", of_phases]
+    if report.devices and of_phases:
+        parts += [own or "As recorded, under the profiler:", of_phases, _waiting(report)]
+    elif report.devices:
+        own = own or f"As recorded, under the profiler, {_busy_sentence(report)}"
+        parts += [own, _work_sentence(report), _waiting(report)]
+    elif of_phases:
+        parts += [own or "", "As recorded on the host, under the profiler:", of_phases]
     else:
-        parts += [steps.own_step(report) or "", _host_headline(report)]
+        parts += [own or "", _host_headline(report)]
     return " ".join(part for part in (*parts, last) if part)
 
 
@@ -239,9 +238,7 @@ def _work_sentence(report: Report) -> str:
     listed = [
         f"{numbers.percent(row.share_of_device_time)} {names.shorten(row.category, 40)}" for row in largest
     ]
-    return (
-        f"Its work: {_listing(listed)}." if len(report.devices) == 1 else f"Their work: {_listing(listed)}."
-    )
+    return f"{'Its' if len(report.devices) == 1 else 'Their'} work: {_listing(listed)}."
 
 
 def _waiting(report: Report) -> str:

@@ -72,7 +72,6 @@ def headline(peak: document.MemoryPeak) -> tuple[str, str]:
 
 
 def _requester(peak: document.MemoryPeak) -> str:
-    """The module or function whose allocation failed, and the line."""
     by = f" in {names.plain(peak.failed_by)}" if peak.failed_by else ""
     return by + (f" at {names.plain(peak.failed_line)}" if peak.failed_line else "")
 
@@ -151,7 +150,6 @@ def alone(report: document.Report) -> str:
 
 
 def _largest(peak: document.MemoryPeak) -> str:
-    """The largest part, and the lines that allocated most of it."""
     most = max(peak.parts, key=lambda part: part.bytes)
     by = [row for row in peak.holders if row.role == most.part and row.line][:LINES]
     at = (f"{numbers.size(row.bytes)} at {names.plain(row.line or '')}" for row in by)
@@ -301,7 +299,6 @@ def _tables(peak: document.MemoryPeak, limit: int) -> Iterable[Block]:
 
 
 def _segments(peak: document.MemoryPeak, limit: int) -> Iterable[Block]:
-    """Where memory lay, and where a hole is that is large enough."""
     if not peak.segments:
         return
     free = sum(row.free_bytes for row in peak.segments)
@@ -364,12 +361,10 @@ def _call(row: document.CallsRow) -> Text:
 
 
 def _when(peak: document.MemoryPeak) -> str:
-    """The moment that parts and owners are of."""
     return MOMENTS[peak.moment] if peak.moment in ("out of memory", "snapshot", "chosen") else "at the peak"
 
 
 def _owner(row: document.HolderRow) -> Cell:
-    """The owner, with the stack of its largest allocation behind the name."""
     return Text(row.owner, "", "stack", "\n".join(row.stack)) if row.stack else row.owner
 
 

@@ -81,26 +81,19 @@ def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[
         sections["findings"] = partial(findings.section, report, everything=extent == "file")
     summed = not serving.leads(report.serving)
     if report.devices:
-        sections |= {
-            "busy": partial(_busy, report, extent),
-            "ranks": partial(ranks.section, report, whole=extent != "screen"),
-            "serving": partial(serving.section, report.serving, whole=extent != "screen", summed=summed),
-            **({"thread": partial(whole_run.thread, report)} if extent != "screen" or _waits(report) else {}),
-            "run": partial(whole_run.section, report),
-            "phases": partial(steps.phases, report),
-            "pace": partial(steps.pace, report),
-            "categories": partial(_categories, report),
-            "graphs": partial(graphs, report),
-            "kernels": partial(_kernels, report),
-        }
+        sections["busy"] = partial(_busy, report, extent)
+        sections["ranks"] = partial(ranks.section, report, whole=extent != "screen")
+    sections["serving"] = partial(serving.section, report.serving, whole=extent != "screen", summed=summed)
+    if extent != "screen" or _waits(report) or not report.devices:
+        sections["thread"] = partial(whole_run.thread, report)
+    sections |= {"run": partial(whole_run.section, report), "phases": partial(steps.phases, report)}
+    if report.devices:
+        sections["pace"] = partial(steps.pace, report)
+        sections["categories"] = partial(_categories, report)
+        sections["graphs"] = partial(graphs, report)
+        sections["kernels"] = partial(_kernels, report)
     else:
-        sections |= {
-            "serving": partial(serving.section, report.serving, whole=extent != "screen", summed=summed),
-            "thread": partial(whole_run.thread, report),
-            "run": partial(whole_run.section, report),
-            "phases": partial(steps.phases, report),
-            "ops": partial(ops, report),
-        }
+        sections["ops"] = partial(ops, report)
     return sections | {"next": partial(_next, report, inputs, extent)}
 
 
@@ -418,12 +411,8 @@ def next_commands(report: Report, inputs: Sequence[str]) -> list[tuple[str, str]
         commands.append((memory, "who has the memory at its peak"))
     if report.categories:
         category = report.categories[0].category
-        commands.append(
-            (
-                f"kinetoscope kernels {quoted} --category {shlex.quote(category)}",
-                f"every {names.plain(category)} kernel",
-            )
-        )
+        command = f"kinetoscope kernels {quoted} --category {shlex.quote(category)}"
+        commands.append((command, f"every {names.plain(category)} kernel"))
     if report.compilation is not None:
         commands.append((f"kinetoscope graphs {first}", "what torch.compile did"))
     commands.append((f"kinetoscope report {quoted} -o report.html", "this report, whole, as a page"))

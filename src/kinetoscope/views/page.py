@@ -115,7 +115,6 @@ def sentences(report: Report, inputs: Sequence[str]) -> Sentences:
 
 
 def _blocks(report: Report, inputs: Sequence[str]) -> dict[str, list[Block]]:
-    """The blocks of each part of the page; memory has a part for each peak, and for each device."""
     found = {
         "first": list(_first(report)),
         "findings": list(islice(findings.section(report, 1, everything=True), 1)),
@@ -171,11 +170,8 @@ def cards(report: Report) -> list[tuple[str, str, str]]:
         of = f"launches per {steps.unit(report)}: kernels, copies and memsets"
         shown.append((often, of, "steps"))
     elif report.devices:
-        counted = report.launching or report.kernels
-        launched = sum(row.launches for row in counted)
-        shown.append(
-            (numbers.count(launched), "kernels, copies and memsets, all that were recorded", "kernels")
-        )
+        launched = numbers.count(sum(row.launches for row in report.launching or report.kernels))
+        shown.append((launched, "kernels, copies and memsets, all that were recorded", "kernels"))
     if device and device.communication_us > 0:
         of = f"exposed of {numbers.time(device.communication_us)} communication"
         place = "kernels&category=communication"
@@ -210,7 +206,6 @@ def _first(report: Report) -> Iterable[Block]:
 
 
 def _top_kernels(report: Report) -> Iterable[Block]:
-    """The kernels that take most device time."""
     if not report.kernels:
         return
     largest = report.kernels[0].share_of_device_time or 1.0
@@ -264,7 +259,6 @@ def _event(rank: int, events: Sequence[int]) -> tuple[Target, str]:
 
 
 def _idle(report: Report) -> Iterable[Block]:
-    """Causes of idle time, each with a link to the longest gap that it made."""
     if not (causes := headline.idle_causes(report)):
         return
     window = headline.recorded_window(report)
@@ -287,7 +281,6 @@ def _cause(row: IdleRow) -> tuple[Segment]:
 
 
 def _unrecorded(report: Report) -> Iterable[Block]:
-    """A line on what was not recorded, with the options of ``kinetoscope run`` that record it."""
     missing = report.page.unrecorded if report.page else []
     if missing:
         parts: list[Inline] = ["Not recorded: "]
@@ -355,7 +348,6 @@ def render_difference(found: Difference) -> str:
 
 
 def _empty(version: str, devices: Iterable[str] = ()) -> Report:
-    """A report of no recording."""
     return Report(
         kinetoscope=version, environment=EnvironmentRow(device_names=list(devices)), sources=[], devices=[],
         categories=[], kernels=[], steps=[], ops=[], findings=[], idle=[],

@@ -65,7 +65,8 @@ def lines(ranks: document.Ranks) -> list[str]:
 def _present(ranks: document.Ranks) -> str:
     parts: list[str] = []
     if ranks.missing:
-        parts.append(f"of {ranks.expected} ranks, {_ranks(ranks.missing)} {_is(ranks.missing)} missing")
+        verb = "is" if ranks.missing.isdigit() else "are"
+        parts.append(f"of {ranks.expected} ranks, {_ranks(ranks.missing)} {verb} missing")
     if ranks.damaged:
         parts.append(f"the recording of {_ranks(ranks.damaged)} is damaged")
     if ranks.incomparable:
@@ -75,16 +76,10 @@ def _present(ranks: document.Ranks) -> str:
 
 
 def _ranks(listed: str) -> str:
-    """``rank 3``, ``ranks 0-3``."""
     return f"rank {listed}" if listed.isdigit() else f"ranks {listed}"
 
 
-def _is(listed: str) -> str:
-    return "is" if listed.isdigit() else "are"
-
-
 def _culprit(found: document.RankVerdict) -> str:
-    """The ranks or the link, with their hosts and their devices there."""
     listed = names.shorten(found.listed, LISTED)
     hosts = found.hosts if len(found.hosts) <= HOSTS else [f"{len(found.hosts)} hosts"]
     on = f"host{'' if len(found.hosts) == 1 else 's'} {', '.join(hosts)}" if hosts else ""
@@ -113,10 +108,7 @@ def _cost(found: document.RankVerdict) -> str:
 LOOK = {
     "clocks": [
         ("nvidia-smi -q {gpu}-d PERFORMANCE,CLOCK,TEMPERATURE,POWER", "why clocks are reduced"),
-        (
-            "dcgmi dmon {gpu}-e 100,112,150,155,230",
-            "clock, reasons to reduce it, temperature, power, Xid",
-        ),
+        ("dcgmi dmon {gpu}-e 100,112,150,155,230", "clock, reasons to reduce it, temperature, power, Xid"),
     ],
     "link": [
         ("nvidia-smi nvlink {gpu}-e", "errors of NVLink; between hosts: counters of the network card"),
@@ -184,7 +176,6 @@ def _ideal(ranks: document.Ranks) -> str:
 
 
 def _staged(ranks: document.Ranks) -> str:
-    """Which stage and which operations make a pipeline's steps longer, or why that is not known."""
     found = ranks.ideal
     # What a named stage, or a rank of one, costs stands above.
     if found is None or ranks.verdict.stage is not None or not (found.steps or found.why):
@@ -296,7 +287,6 @@ def tables(ranks: document.Ranks, most: int = ROWS) -> Iterable[Block]:
 
 
 def _places(ranks: document.Ranks) -> Iterable[Block]:
-    """Hosts, stages and places in process groups: how much longer their ranks' own time of a step is."""
     usual = ranks.paces.own_us
     each = [(sort, row) for sort, rows in ranks.paces.places.items() for row in rows[:AMONG]]
     if not each:
@@ -313,7 +303,6 @@ def _places(ranks: document.Ranks) -> Iterable[Block]:
 
 
 def _range_bar(rows: Sequence[document.SpreadRow], row: document.SpreadRow) -> tuple[Segment, ...]:
-    """From the least to the most, those between 10 % and 90 % marked."""
     whole = max((one.most for one in rows), default=0.0) or 1.0
     edges = (0.0, row.least, row.p10, row.p90, row.most)
     eight = f"{numbers.percent(row.p10)} to {numbers.percent(row.p90)}: eight in ten ranks"
@@ -331,7 +320,6 @@ def _because(row: document.RankRow) -> Cell:
 
 
 def _slowdowns(ranks: document.Ranks) -> Iterable[Block]:
-    """A pipeline's slowdowns: stages in their order, operations by their cost."""
     found = ranks.ideal
     if found is None or not found.by_stage:
         return

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kinetoscope import numbers
-from kinetoscope.document import (
-    Serving,
-    ServingClient,
-    ServingFinding,
-    ServingLayer,
-    ServingPart,
-    ServingRow,
-)
+from kinetoscope.document import Serving, ServingClient, ServingFinding, ServingLayer, ServingPart, ServingRow
 from kinetoscope.render import names
 from kinetoscope.render.blocks import *
 
@@ -137,7 +130,6 @@ def changes(found: Serving, most: int) -> Iterable[Block]:
 
 
 def _counted(rows: Sequence[ServingRow], title: str, name: str) -> Field | None:
-    """A column of a number that engines say, if one says it."""
     if all(getattr(row, name) is None for row in rows):
         return None
     return field(title, "count", lambda row: None if (n := getattr(row, name)) is None else round(n))
@@ -300,7 +292,6 @@ def _part(part: ServingPart, row: ServingRow) -> str:
 
 
 def _why(row: ServingRow, *, between: bool) -> str:
-    """The host's activity in most of such waiting, and the cause of it."""
     idle: dict[str, float] = {}
     for one in row.idle:
         if one.between == between:

@@ -45,7 +45,6 @@ def listing(report: Report) -> Iterable[Block]:
 
 
 def _written(value: Any) -> list[str]:
-    """A line for each thing that it holds."""
     match value:
         case list():
             return [" · ".join(line.replace("=", " ", 1) for line in _written(one)) for one in value]

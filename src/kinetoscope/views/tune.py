@@ -10,7 +10,7 @@ import msgspec
 
 from kinetoscope import numbers
 from kinetoscope.bench.versions.campaign import FEWEST_PAIRS
-from kinetoscope.comparison.gates import interval_words
+from kinetoscope.comparison.gates import failed, interval_words
 from kinetoscope.document import measurements as document
 from kinetoscope.document.difference import Judgement
 from kinetoscope.render import palette
@@ -142,8 +142,7 @@ def _retries(times: int) -> str:
 
 def versions_document(found: document.VersionsCompared, gates: Sequence[Judgement]) -> dict[str, object]:
     """The contract."""
-    failed = [gate.gate for gate in gates if gate.failed]
-    return {**msgspec.to_builtins(found), "gates": list(gates), "failed": failed}
+    return {**msgspec.to_builtins(found), "gates": list(gates), "failed": failed(gates)}
 
 
 def versions(found: document.VersionsCompared, gates: Sequence[Judgement]) -> Iterable[Block]:

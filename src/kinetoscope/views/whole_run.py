@@ -35,7 +35,6 @@ def sentence(report: Report) -> str:
 
 
 def _pace(found: WholeRunRow) -> str:
-    """How long later steps took, where that is unlike those that were timed."""
     later, timed = found.later_step_us, found.timed_step_us
     if not later or not timed or (found.later_steps or 0) < FEWEST_LATER:
         return ""

@@ -48,7 +48,6 @@ def repeats(names: Sequence[str]) -> Repeats | None:
 
 
 def _longest(names: Sequence[str], length: int) -> Repeats:
-    """The longest repetition with this period."""
     first, most, run = 0, 0, 0
     for place in range(len(names) - length):
         run = run + 1 if names[place] == names[place + length] else 0

@@ -22,8 +22,6 @@ Size = Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
 # Where the ops behind scaled_dot_product_attention, and flash_attn's, say at which token each request begins.
 BEGINNINGS = {"aten::_efficient_attention_forward": 4}
 USUAL_BEGINNINGS = 3
-
-
 SAMPLES = "^aten::(argmax|multinomial)$"
 
 
@@ -47,6 +45,7 @@ def shapes(trace: Trace, bounds: pl.DataFrame) -> dict[int, Shape]:
     Args:
         bounds: ``step``, and the host's time from ``start_ns`` to ``end_ns``, in order.
     """
+    bounds = bounds.select("step", "start_ns", "end_ns")
     host, called = trace.host_events, worked(trace).filter(pl.col("launch").is_not_null())
     is_captured, is_op = (matching(host, "category", f"^{kind}_op$") for kind in ("captured", "cpu"))
     looks_up = matching(host, "name", LOOKS_UP)
@@ -62,15 +61,11 @@ def shapes(trace: Trace, bounds: pl.DataFrame) -> dict[int, Shape]:
     said = with_arguments(said, trace.host_arguments, "input_dims").with_columns(
         pl.col("name", "input_dims").cast(pl.String)
     )
-    said = said.drop_nulls("input_dims").pipe(
-        intervals.beginning_in, bounds.select("step", "start_ns", "end_ns")
-    )
+    said = said.drop_nulls("input_dims").pipe(intervals.beginning_in, bounds)
     is_lookup = pl.col("name").str.contains(LOOKS_UP)
     in_kernels = called.filter(matching(called, "name", LOOKS_UP_COMPILED))["launch"]
     looks = pl.DataFrame({"start_ns": host["start_ns"].gather(in_kernels)})
-    compiled = looks.sort("start_ns").pipe(
-        intervals.beginning_in, bounds.select("step", "start_ns", "end_ns")
-    )
+    compiled = looks.sort("start_ns").pipe(intervals.beginning_in, bounds)
     reads = {*compiled["step"], *said.filter(is_lookup)["step"]}
     first = said.unique(["step", "name", "input_dims", "captured"], keep="first", maintain_order=True)
     found = _first(first.sort(~is_lookup, maintain_order=True))
@@ -109,7 +104,7 @@ def _sampled(ops: pl.DataFrame, bounds: pl.DataFrame) -> dict[int, int]:
     found = ops.filter(matching(ops, "name", SAMPLES)).select(
         "start_ns", pl.col("input_dims").cast(pl.String)
     )
-    found = found.drop_nulls().pipe(intervals.beginning_in, bounds.select("step", "start_ns", "end_ns"))
+    found = found.drop_nulls().pipe(intervals.beginning_in, bounds)
     each = ((step, _tensor(dims)) for step, dims in found.select("step", "input_dims").iter_rows())
     return {step: prod(shape[:-1]) for step, shape in each if shape is not None and shape[-1] in sizes}
 

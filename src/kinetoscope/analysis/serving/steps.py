@@ -35,14 +35,7 @@ UNKNOWN = "unknown"
 SAID: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("engine", "phase"), pl.String),
     **dict.fromkeys(
-        (
-            "context_requests",
-            "generation_requests",
-            "query_tokens",
-            "kv_tokens",
-            "attention_pairs",
-            "padded",
-        ),
+        ("context_requests", "generation_requests", "query_tokens", "kv_tokens", "attention_pairs", "padded"),
         pl.Int64,
     ),
 }
@@ -168,9 +161,6 @@ def _attention(trace: Trace) -> pl.DataFrame:
     return table.filter(attends & table["launch"].is_not_null())
 
 
-# Steps as the model is called.
-
-
 def _called(trace: Trace, attention: pl.DataFrame) -> pl.DataFrame:
     """From each call of the model (its module, or a range that the program names) to the next one: of those
     that hold several layers' attention the most frequent, of these the outermost. What says a phase is one
@@ -257,9 +247,6 @@ def _until_next(starts: pl.Series, trace: Trace) -> pl.DataFrame:
     """Each start until the next one, the last until nothing is launched any more."""
     end = whole(trace.host_events.select(END.max()).item()) + 1
     return pl.DataFrame({"start_ns": starts, "end_ns": starts.shift(-1, fill_value=end)})
-
-
-# Steps as launches recur.
 
 
 def _launched(trace: Trace, attention: pl.DataFrame) -> tuple[str, pl.DataFrame]:
@@ -368,9 +355,6 @@ def _stray(calls: pl.DataFrame) -> pl.Series:
     return calls.select(stray=apart.reverse().cum_max().reverse().over("step")).to_series()
 
 
-# What shapes say of steps that nothing marks.
-
-
 def _shaped(trace: Trace, bounds: pl.DataFrame) -> pl.DataFrame:
     """The steps with what shapes tell of them: requests by one token are decoded, of one request several
     are read. Those of a pipeline of diffusers make an image, whatever their shapes."""
@@ -396,9 +380,6 @@ def _of_shape(engine: str, shape: Shape | None) -> tuple[str | int | None, ...]:
     return _said(
         EngineStep(engine, phase, 0 if decodes else requests, requests if decodes else 0, requests * each)
     )
-
-
-# What ran in them.
 
 
 @remembered

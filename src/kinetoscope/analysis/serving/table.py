@@ -159,7 +159,6 @@ def _row(
 
 
 def _part(row: dict[str, Any], steps: int) -> ServingPart:
-    """A part, of its sums over so many steps."""
     time_ns = row["costed_ns"]
     return ServingPart(
         category=row["part"],
@@ -175,7 +174,6 @@ def _part(row: dict[str, Any], steps: int) -> ServingPart:
 
 
 def _rate(number: float | None, ns: float) -> float | None:
-    """So many in a second."""
     return 1e9 * number / ns if number and ns else None
 
 

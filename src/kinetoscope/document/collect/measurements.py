@@ -126,7 +126,6 @@ def _configurations(kernel: Tuned, recorded: document.InModel | None) -> documen
 
 
 def _categories(names: Sequence[str]) -> dict[str, str]:
-    """The category of each piece of device work, by its name alone."""
     kinds = [
         "memcpy" if n.startswith("Memcpy") else "memset" if n.startswith("Memset") else "kernel"
         for n in names

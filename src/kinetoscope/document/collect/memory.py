@@ -256,7 +256,6 @@ def stack_lines(snapshot: Snapshot, number: int) -> list[str]:
 
 
 def _blocks(one: RankHistory, began: int) -> tuple[list[document.MemoryBlock], list[list[str]]]:
-    """The allocations to draw, and the stacks that they name."""
     known = one.history.known
     of_peak, largest = (
         some.select("allocation", "bytes").sort("bytes", descending=True, maintain_order=True)["allocation"]
@@ -350,7 +349,6 @@ def _places(values: pl.Series, numbered: dict[int, int]) -> pl.Series:
 
 
 def _notes(one: RankHistory) -> list[str]:
-    """Notes for the reader: where the history does not reach, and where the counts differ."""
     history, held, notes = one.history, one.held, list[str]()
     entries = len(history.snapshot.entries)
     if held and held.entries and entries >= held.entries:

@@ -76,7 +76,6 @@ def _typical(facts: Sequence[RankFacts], verdict: document.RankVerdict) -> RankF
 
 
 def _of_one(typical: RankFacts | None, unit: str) -> tuple[document.FindingsListing, document.Serving | None]:
-    """Findings of one rank's trace, and its steps where it is a server's."""
     from kinetoscope.document.collect.findings import listing
 
     nothing = document.FindingsListing(findings=[], unit=unit)
@@ -151,7 +150,6 @@ def compared(
 
 
 def _sentence(hang: Hang) -> str:
-    """Where a process group stands, and for whom."""
     parts = [f"rank {ranges(hang.missing)} has not issued it"] if hang.missing else []
     parts += [f"rank {ranges(ranks)} issued {other} instead" for other, ranks in hang.mismatched.items()]
     parts += [f"of rank {ranges(hang.silent)} there is no dump"] if hang.silent else []
@@ -183,7 +181,6 @@ def _each(found: RankComparison) -> pl.DataFrame:
 
 
 def _rank_rows(found: RankComparison, each: pl.DataFrame) -> list[document.RankRow]:
-    """All ranks, by rank."""
     causes = (
         found.attributed.drop_nulls("culprit").group_by("culprit", "cause", "detail").agg(pl.sum("waited_ns"))
     ).sort("waited_ns", "cause", "detail")
@@ -280,14 +277,9 @@ def _inspected(logs: Sequence[pl.DataFrame]) -> list[document.CollectiveRow]:
 
 
 def _late(found: RankComparison) -> list[document.LatenessRow]:
-    """By rank and cause, with the detail of what was waited for longest."""
     table = (
         found.attributed.group_by(pl.col("culprit").alias("rank"), "cause")
-        .agg(
-            pl.col("detail").sort_by("waited_ns", "detail").last(),
-            pl.sum("waited_ns"),
-            meetings=pl.len(),
-        )
+        .agg(pl.col("detail").sort_by("waited_ns", "detail").last(), pl.sum("waited_ns"), meetings=pl.len())
         .sort("waited_ns", "rank", "cause", descending=[True, False, False])
         .head(COLLECTIVES)
     )

@@ -32,12 +32,8 @@ TEXTS = {
     "shapes": "input_dims", "stack": "call_stack", "line": "line", "modules": "modules", "before": "before",
 }  # fmt: skip
 KEYS = {
-    "op": "op_name",
-    "module": "module",
-    "annotation": "annotation",
-    "step": "step_name",
-    "graph": "graph",
-}
+    "op": "op_name", "module": "module", "annotation": "annotation", "step": "step_name", "graph": "graph",
+}  # fmt: skip
 
 
 def timeline(run: LoadedRun, marked: Iterable[int]) -> Timeline | None:
