@@ -71,9 +71,8 @@ class Library:
             try:
                 return answers.encoded(self._answer(tool, dict(values)))
             except KinetoscopeError as error:
-                why = CallError(
-                    reason=questions.one_line(error.what, error.where), hint=questions.one_line(error.hint)
-                )
+                reason, hint = questions.one_line(error.what, error.where), questions.one_line(error.hint)
+                why = CallError(reason=reason, hint=hint)
                 return answers.encoded(Answer(kinetoscope=__version__, recordings=[], error=why))
 
     def _answer(self, tool: str, values: dict[str, object]) -> Answer:

@@ -111,10 +111,8 @@ class _VerbParser(argparse.ArgumentParser):
     """The parser of one verb's words; a program's words, which may look like options, it leaves alone."""
 
     def divided(self, words: Sequence[str]) -> tuple[list[str], list[str] | None]:
-        """Split the words: ours, and the program's from the first that is no option and no option's value.
-
-        The latter are None for a verb that runs no program.
-        """
+        """Split the words: ours, and the program's from the first that is no option and no option's value
+        (None for a verb that runs no program)."""
         if not any(action.nargs == argparse.REMAINDER for action in self._actions):
             return list(words), None
         options = self._option_string_actions
@@ -170,10 +168,8 @@ def _die_of(number: int) -> NoReturn:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is the contract's (see ``kinetoscope.errors``).
-
-    Of ``run`` it is the program's, or minus the number of the signal that ended the program.
-    """
+    """Run one command; the exit status is the contract's (see ``kinetoscope.errors``), of ``run`` the
+    program's, or minus the number of the signal that ended the program."""
     words = list(sys.argv[1:] if argv is None else argv)
     verb = words[0] if words and words[0] in VERBS else None
     if verb is None:

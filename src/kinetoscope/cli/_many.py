@@ -65,16 +65,9 @@ def are_many(inputs: Sequence[str]) -> bool:
 def compared(
     inputs: Sequence[str], engine: str = "auto", parts: str | None = None, *, every: bool = False
 ) -> RanksListing:
-    """The ranks in ``inputs`` compared.
-
-    Args:
-        engine: auto, local or ray.
-        parts: where to keep parts; None: in the user's cache.
-        every: with a row for every rank.
-
-    Raises:
-        InputError: nothing of it can be read.
-    """
+    """The ranks in ``inputs`` compared by an ``engine`` (auto, local or ray). ``parts``: where to keep parts;
+    None: in the user's cache. ``every``: with a row for every rank. Raises InputError where nothing of it can
+    be read."""
     from kinetoscope.analysis.collectives.logs import hangs
     from kinetoscope.analysis.ranks.comparison import compare
     from kinetoscope.document.collect.ranks import listing

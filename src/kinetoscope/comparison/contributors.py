@@ -61,9 +61,8 @@ def grown(before: Mapping[str, float], now: Mapping[str, Contributor]) -> Contri
 
 
 def described(count: str, before: float | None, one: Contributor, *, of_steps: bool = True) -> str:
-    """A contributor and by how much it grew; ``before`` is None where that is not known.
-
-    ``of_steps`` is False of a recording in which no steps are marked."""
+    """A contributor and by how much it grew; ``before`` is None where that is not known, ``of_steps`` False
+    of a recording in which no steps are marked."""
     counted = COUNTED[count]
     now = numbers.quantity(one.amount, counted.unit)
     grew = now if before is None else f"{numbers.quantity(before, counted.unit)} → {now}"

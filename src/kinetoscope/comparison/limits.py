@@ -51,15 +51,11 @@ class Broken(Struct, frozen=True):
 
 def broken(run: LoadedRun, wanted: Mapping[str, object]) -> list[Broken]:
     """The limits that a run exceeds; those that cannot be judged count as exceeded, but for those of a device
-    where there is none (see ``uncounted``).
+    where there is none (see ``uncounted``). Raises UsageError where there is no such limit, or its value is
+    no amount.
 
-    Args:
-        wanted: ``max_launches=40``, ``max_peak_memory="2GB"``, ``max_device_time="3 ms"``,
-            ``no_pageable_copies=True``; of the usual step, or of all that was recorded where there are not
-            several.
-
-    Raises:
-        UsageError: there is no such limit, or its value is no amount.
+    ``wanted``: ``max_launches=40``, ``max_peak_memory="2GB"``, ``max_device_time="3 ms"``,
+    ``no_pageable_copies=True``; of the usual step, or of all that was recorded where there are not several.
     """
     run, found = whole(run), list[Broken]()
     for limit, name, there in _counted(run, wanted):

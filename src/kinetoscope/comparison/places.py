@@ -85,10 +85,8 @@ def source_of_change(change: Change, base: Account, new: Account) -> str | None:
 
 
 def by_line(base: Account, new: Account) -> list[SumChange]:
-    """Busy µs per step by the line of the program; empty where neither recording knows lines.
-
-    A line that an edit above it shifted is one line: ``train.py:43 → 45``.
-    """
+    """Busy µs per step by the line of the program; empty where neither recording knows lines. A line that an
+    edit above it shifted is one line: ``train.py:43 → 45``."""
     lines = _lines(base), _lines(new)
     if {*lines[0], *lines[1]} == {NOWHERE}:
         return []

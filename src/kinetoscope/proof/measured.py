@@ -193,10 +193,8 @@ def _difference(written: SettingRow, row: SettingRow, tuning: Tuning) -> Measure
 
 
 def by_bench(result: BenchResult, proof: Proof) -> MeasuredSaving | None:
-    """The saving per step of another configuration of a kernel; None if this kernel was not tuned.
-
-    The whole graph replayed with and without it counts more than the kernel alone.
-    """
+    """The saving per step of another configuration of a kernel; None if this kernel was not tuned. The whole
+    graph replayed with and without it counts more than the kernel alone."""
     tuned = next((kernel for kernel in result.tuned if kernel.name == proof.kernel), None)
     if tuned is None:
         return None

@@ -171,11 +171,8 @@ def is_off() -> bool:
 
 @functools.cache
 def code(folder: Path) -> str:
-    """A mark of the code in a folder: what another version of it wrote may mean something else.
-
-    Raises:
-        OSError: it is no folder (but in an archive).
-    """
+    """A mark of the code in a folder: what another version of it wrote may mean something else. Raises
+    OSError where it is no folder (but in an archive)."""
     files = [os.path.join(root, name) for root, _, names in os.walk(folder) for name in names]
     facts = [(path, os.stat(path)) for path in sorted(files) if "__pycache__" not in path]
     if not facts:
@@ -199,11 +196,8 @@ def users() -> Path:
 
 
 def mark(path: Path) -> str:
-    """A mark of what a file holds: as long as it stays, the content does.
-
-    Raises:
-        OSError: it cannot be read, or is no file.
-    """
+    """A mark of what a file holds: as long as it stays, the content does. Raises OSError where it cannot be
+    read, or is no file."""
     with plain_file.opened(path) as file:
         facts = os.fstat(file.fileno())
         digest = hashlib.blake2b(f"{facts.st_size} {facts.st_mtime_ns}".encode(), digest_size=16)

@@ -37,26 +37,17 @@ _MOST_CAPTURES = 2048  # of one run: engines capture some seventy batches, of so
 
 
 class Capture(NamedTuple):
-    """One graph as it was captured.
+    """One graph as it was captured."""
 
-    Attributes:
-        trace: where it was recorded.
-        calls: rows of that trace's ``host_events`` that put work into the graph, in order.
-        kinds: what each puts there: ``k`` a kernel, ``c`` a copy, ``s`` a memset.
-        ops: the rows of the innermost op around each; null where there is none.
-        names: of these ops.
-        batch: requests or tokens that it was captured for, where an annotation around it or the file says so.
-    """
-
-    trace: Trace
+    trace: Trace  # where it was recorded
     lane: int
     start_ns: int
     end_ns: int
-    calls: pl.Series
-    kinds: str
-    ops: pl.Series
-    names: tuple[str | None, ...]
-    batch: int | None
+    calls: pl.Series  # rows of that trace's ``host_events`` that put work into the graph, in order
+    kinds: str  # what each puts there: ``k`` a kernel, ``c`` a copy, ``s`` a memset
+    ops: pl.Series  # the rows of the innermost op around each; null where there is none
+    names: tuple[str | None, ...]  # of these ops
+    batch: int | None  # requests or tokens that it was captured for, where an annotation or the file says so
 
 
 def is_capture(trace: Trace) -> bool:

@@ -33,11 +33,7 @@ class Alphabet(NamedTuple):
 def unpacked(table: str, packed: dict[str, tuple[str, bytes]], alphabet: Alphabet) -> pl.DataFrame:
     """The columns of one packed table of a batch, all in one query; times become nanoseconds, and absent
     numbers null. Whole numbers are as narrow as they are in this batch: most are small, and batches wait.
-
-    Args:
-        packed: column → (type code, bytes of an array).
-        alphabet: makes the batch's codes those of the whole file.
-    """
+    ``packed``: column → (type code, bytes of an array)."""
     frame = pl.DataFrame({name: [data] for name, (_, data) in packed.items()})
     wide = frame.select(
         _whole_file(table, name, typecode, len(data), alphabet) for name, (typecode, data) in packed.items()
@@ -81,19 +77,12 @@ def nanoseconds(column: pl.Expr, dtype: DType) -> pl.Expr:
 
 
 class CodeTables(NamedTuple):
-    """The values that codes stand for.
+    """The values that codes stand for."""
 
-    Args:
-        names: names and categories (Categorical).
-        texts: other texts (Categorical).
-        joined: the texts that were joined, one column a place.
-        pid: of lanes, as the file writes it; so is ``tid``.
-    """
-
-    names: pl.Series
-    texts: pl.Series
-    joined: list[pl.Series]
-    pid: pl.Series
+    names: pl.Series  # names and categories (Categorical)
+    texts: pl.Series  # other texts (Categorical)
+    joined: list[pl.Series]  # the texts that were joined, one column a place
+    pid: pl.Series  # of lanes, as the file writes it; so is ``tid``
     tid: pl.Series
 
     def table(self, frame: pl.DataFrame | None) -> pl.DataFrame:

@@ -113,16 +113,9 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def open_supply(path: Path, moved: Moved | None = None) -> Supply:
-    """The bytes of a plain, gzip or zstd file.
-
-    Args:
-        moved: called with how far into the file on disk reading has got, in bytes.
-
-    Raises:
-        InputError: it is not there, or it is a kind of file that is no Kineto trace.
-        MissingDependencyError: it is zstd, and nothing here unpacks that.
-        TooLargeError: while reading, when it unpacks past the limit.
-    """
+    """The bytes of a plain, gzip or zstd file; ``moved`` is called with how far into the file on disk reading
+    has got, in bytes. Raises InputError where it is not there, or a kind of file that is no Kineto trace, and
+    what ``unpacked`` raises."""
     refuse_no_file(path)
     try:
         with path.open("rb") as file:
@@ -143,13 +136,9 @@ def open_supply(path: Path, moved: Moved | None = None) -> Supply:
 
 
 def unpacked(path: Path, start: bytes, moved: Moved | None = None) -> Iterator[bytes] | None:
-    """Unpack a file that begins with ``start``: its blocks, or None where it is not packed.
-
-    Raises:
-        InputError: it is packed with something else than gzip or zstd.
-        MissingDependencyError: it is zstd, and nothing here unpacks that.
-        TooLargeError: while reading, when it unpacks past the limit.
-    """
+    """Unpack a file that begins with ``start``: its blocks, or None where it is not packed. Raises InputError
+    where it is packed with something else than gzip or zstd, MissingDependencyError where nothing here
+    unpacks zstd, and TooLargeError, while reading, when it unpacks past the limit."""
     packed = next((name for name, magic in COMPRESSED.items() if start.startswith(magic)), None)
     if packed is None:
         return None
@@ -174,12 +163,8 @@ def is_database(path: Path) -> bool:
 
 
 def refuse_no_file(path: Path) -> None:
-    """Raise for what cannot be read from any place: reading a pipe or a device may wait for ever.
-
-    Raises:
-        InputError: it is a folder, a pipe, a socket or a device.
-        NotATraceError: it is a folder with a report of another tool.
-    """
+    """Raises InputError for a folder, a pipe, a socket or a device, which cannot be read from any place (it
+    may wait for ever), and NotATraceError for a folder with a report of another tool."""
     if path.is_dir():
         with suppress(OSError):
             for inside in sorted(path.iterdir()):

@@ -52,9 +52,8 @@ DAMAGES: dict[str, tuple[str, bool]] = {
 
 
 def described(counts: dict[str, int], lost_share: float = 0.0, lost_ns: int = 0) -> tuple[Damage, ...]:
-    """Counts by code as damages, what was lost first; of bytes, what part of the file and what time.
-
-    Of a file that ends early no part is given: the file does not say how long it was."""
+    """Counts by code as damages, what was lost first; of bytes, what part of the file and what time; of a
+    file that ends early no part: it does not say how long it was."""
     codes = sorted(counts, key=list(DAMAGES).index)
     texts = {code: DAMAGES[code][0].format(n=f"{counts[code]:,}") for code in codes}
     if UNREADABLE_BYTES in texts and lost_share and "truncated" not in counts:

@@ -43,13 +43,9 @@ class Database:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open it.
-
-        Raises:
-            InputError: it cannot be opened, or there is no room to unpack it.
-            TooLargeError: it unpacks to more than a file of its size may.
-            NotATraceError: it says of itself that it is an SQLite database, and is none that can be read.
-        """
+        """Raises InputError where it cannot be opened, or there is no room to unpack it, TooLargeError where
+        it unpacks to more than a file of its size may, and NotATraceError where it says of itself that it is
+        an SQLite database, and is none that can be read."""
         self.path = path
         self.damages: Counter[str] = Counter()
         logs = (path.with_name(path.name + suffix) for suffix in _LOGS)
@@ -131,13 +127,10 @@ class Database:
     def rows(
         self, table: str, integers: str, texts: str = "", blobs: str = "", names: str = ""
     ) -> Iterator[tuple[Any, ...]]:
-        """The rows of a table, as far as they can be read; none of a table that is not there.
-
-        Args:
-            integers: names of columns of integers, with spaces between; so are ``texts`` of columns of texts,
-                which come behind, ``blobs`` of columns of bytes, and last ``names`` of columns of either
-                integers or texts. A value is None where the file lacks the column or holds something else.
-        """
+        """The rows of a table, as far as they can be read; none of a table that is not there. ``integers``:
+        names of columns of integers, with spaces between; so are ``texts`` of columns of texts, which come
+        behind, ``blobs`` of columns of bytes, and last ``names`` of columns of either integers or texts. A
+        value is None where the file lacks the column or holds something else."""
         stored = self.tables.get(table)
         if stored is None:
             return

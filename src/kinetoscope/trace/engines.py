@@ -16,25 +16,17 @@ Phase = Literal["prefill", "decode", "mixed", "verify", "draft", "diffusion", "i
 
 
 class EngineStep(NamedTuple):
-    """A step as its annotation describes it; None where it does not say.
+    """A step as its annotation describes it; None where it does not say."""
 
-    Attributes:
-        engine: vLLM, SGLang, TensorRT-LLM, ATOM, xDiT, transformers.
-        context_requests, generation_requests: requests whose prompt is read, and that generate.
-        query_tokens, kv_tokens: tokens that are computed in the step, and those that attention reads.
-        attention_pairs: pairs of a query and a key token that it attends to, itself and those before it, of
-            all requests: attention's work.
-        padded: the batch that the step was padded to.
-    """
-
-    engine: str
+    engine: str  # vLLM, SGLang, TensorRT-LLM, ATOM, xDiT, transformers
     phase: Phase
-    context_requests: int | None = None
+    context_requests: int | None = None  # whose prompt is read
     generation_requests: int | None = None
-    query_tokens: int | None = None
-    kv_tokens: int | None = None
+    query_tokens: int | None = None  # that are computed in the step
+    kv_tokens: int | None = None  # that attention reads
+    # of a query and a key token that it attends to, itself and those before it, of all requests: its work
     attention_pairs: int | None = None
-    padded: int | None = None
+    padded: int | None = None  # the batch that the step was padded to
 
     @property
     def requests(self) -> int | None:

@@ -30,16 +30,11 @@ _RANGES = ("user_annotation", "nvtx")
 
 
 class Alignment(NamedTuple):
-    """Rows of ``device_events`` that are the same work in two traces.
+    """Rows of ``device_events`` that are the same work in two traces."""
 
-    Attributes:
-        rows: of the one trace; ``others`` of the other.
-        compared: pairs that should have been the same: the work of the shorter recording.
-    """
-
-    rows: pl.Series
+    rows: pl.Series  # of the one trace; ``others`` of the other
     others: pl.Series
-    compared: int
+    compared: int  # pairs that should have been the same: the work of the shorter recording
 
     @property
     def share(self) -> float:

@@ -26,10 +26,8 @@ def link(trace: Trace, recurring: Collection[str] = ()) -> Trace:
     ``launch``: the call with the device event's correlation id; where there is none, the call that a flow
     comes from. ``op``: the innermost op or annotation around the launch, but for steps; where there is none,
     the op that the launch or the device event names by External id, unless those are correlation ids
-    throughout. ``step``: by the time of the launch, or of the event itself.
-
-    Args:
-        recurring: names of annotations that are the steps where neither the profiler nor an engine marks any.
+    throughout. ``step``: by the time of the launch, or of the event itself. ``recurring``: names of
+    annotations that are the steps where neither the profiler nor an engine marks any.
     """
     host = trace.host_events
     is_op = _in_category(host, _OPS)
@@ -98,9 +96,7 @@ def _with_launch(
 
 def _nearest_call(device: pl.DataFrame, calls: pl.DataFrame, host_starts: pl.Series) -> pl.Series:
     """Several processes in a file use the same ids: the last call of that id before the work, else the first.
-
-    A search in calls ordered by id and time, as one number: an as-of join takes three times the memory.
-    """
+    A search in calls ordered by id and time, as one number: an as-of join takes three times the memory."""
     calls = calls.with_columns(launch_ns=host_starts.gather(calls["launch"])).sort("correlation", "launch_ns")
     ids = calls["correlation"].unique().sort()
     wanted = device["correlation"]

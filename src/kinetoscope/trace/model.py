@@ -19,22 +19,14 @@ JOINED = "joined"  # and under this what was joined to it: a ``JoinedExport``
 
 
 class JoinedExport(NamedTuple):
-    """An account of what a recording of Nsight Systems added to a trace.
+    """An account of what a recording of Nsight Systems added to a trace."""
 
-    Attributes:
-        path: the name of its file.
-        compared: pieces of device work that should have been the same; ``matched`` those that were.
-        graph_nodes: of them those whose node of a graph it tells.
-        ranges: NVTX ranges that it added.
-        apart_ns: median distance of the same work on both clocks, once these are fitted.
-    """
-
-    path: str
-    compared: int
+    path: str  # the name of its file
+    compared: int  # pieces of device work that should have been the same; ``matched`` those that were
     matched: int
-    graph_nodes: int
-    ranges: int
-    apart_ns: int
+    graph_nodes: int  # of them those whose node of a graph it tells
+    ranges: int  # NVTX ranges that it added
+    apart_ns: int  # median distance of the same work on both clocks, once these are fitted
 
 
 class DeviceProperties(Struct, frozen=True):
@@ -49,40 +41,26 @@ class DeviceProperties(Struct, frozen=True):
 
 
 class Damage(Struct, frozen=True):
-    """One kind of thing that could not be read as it stood.
+    """One kind of thing that could not be read as it stood."""
 
-    Args:
-        code: a key of ``kinetoscope.trace.damage.DAMAGES``: ``truncated``, ``bad-event``, ``invalid-utf8``, …
-        text: what happened, in words, with its number.
-        count: events or bytes concerned.
-    """
-
-    code: str
-    text: str
-    count: int
+    code: str  # a key of ``kinetoscope.trace.damage.DAMAGES``: ``truncated``, ``bad-event``, …
+    text: str  # what happened, in words, with its number
+    count: int  # events or bytes concerned
 
 
 class Source(Struct, frozen=True):
-    """The file a trace was read from.
-
-    Args:
-        events: elements of ``traceEvents``, lost ones included where they could be distinguished.
-        complete: nothing of the recording was lost between the profiler and here.
-        damages: what was lost or repaired, with counts.
-        lost_share: part of the file's bytes, unpacked, that could not be read.
-        lost_ns: time of the recording that those bytes may span.
-        unused: events that no table holds (counters, marks), counted by ``ph cat``.
-    """
+    """The file a trace was read from."""
 
     path: str
     bytes: int
-    events: int
+    events: int  # elements of ``traceEvents``, lost ones included where they could be distinguished
     rank: int
-    complete: bool = True
-    damages: tuple[Damage, ...] = ()
+    complete: bool = True  # nothing of the recording was lost between the profiler and here
+    damages: tuple[Damage, ...] = ()  # what was lost or repaired, with counts
+    # events that no table holds (counters, marks), counted by ``ph cat``
     unused: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    lost_share: float = 0.0
-    lost_ns: int = 0
+    lost_share: float = 0.0  # part of the file's bytes, unpacked, that could not be read
+    lost_ns: int = 0  # time of the recording that those bytes may span
 
 
 # Identity: analyses remember their result per trace.

@@ -108,17 +108,10 @@ _NEARLY_ALL = 0.9  # of the calls from the first step to the last: the others li
 
 
 def read(path: str | Path, progress: Progress | None = None, most: int = 64) -> tuple[Trace, ...]:
-    """The traces of an export's processes that used a device, in the order of their devices and numbers; of
-    the process that did most where none used one.
-
-    Args:
-        progress: called now and then with the bytes of the file read so far, and its size.
-        most: processes that are shown.
-
-    Raises:
-        InputError: it cannot be opened.
-        NotATraceError: it is no export of Nsight Systems, or holds nothing to show.
-    """
+    """The traces of an export's processes that used a device, ``most`` of them, in the order of their devices
+    and numbers; of the process that did most where none used one. ``progress`` is called now and then with
+    the bytes of the file read so far, and its size. Raises InputError where it cannot be opened,
+    NotATraceError where it is no export of Nsight Systems, or holds nothing to show."""
     path = Path(path)
     if kept := _recalled(path):
         return kept
@@ -225,12 +218,8 @@ class _Recorded:
     def slice(
         self, category: str, name: str, lane: str, start: int | None, end: int | None, args: str
     ) -> None:
-        """Add something that took time.
-
-        Args:
-            name: as JSON; so are ``lane`` (``"pid":…,"tid":…``) and ``args`` (what stands within the braces).
-            start: in ns, as ``end`` is.
-        """
+        """Add something that took time, from ``start`` to ``end`` (ns). ``name`` is JSON; so are ``lane``
+        (``"pid":…,"tid":…``) and ``args`` (what stands within the braces)."""
         self.last_ns = max(self.last_ns, end or 0)
         length = None if start is None or end is None else end - start
         self.add(

@@ -89,13 +89,8 @@ def assembled(
     metadata: Mapping[str, object],
     unpacked: int = 0,
 ) -> Trace:
-    """The trace of what was decoded; nothing in it is joined.
-
-    Args:
-        size: of the file, in bytes.
-        damages: of the file; those of its events are the assembly's.
-        unpacked: the file's bytes when unpacked.
-    """
+    """The trace of what was decoded; nothing in it is joined. ``size`` and ``unpacked`` are the file's bytes,
+    as it lies there and unpacked; ``damages`` are of the file, those of its events are the assembly's."""
     from kinetoscope.trace import schema
 
     tables = assembly.tables()

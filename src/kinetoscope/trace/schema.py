@@ -197,10 +197,8 @@ def empty(schema: Schema) -> pl.DataFrame:
 
 
 def conform(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
-    """Put columns in the declared order and types; a column that is absent becomes nulls, others are dropped.
-
-    So does a value that its type cannot hold: files say absurd things.
-    """
+    """Put columns in the declared order and types; a column that is absent becomes nulls, as does a value
+    that its type cannot hold (files say absurd things); others are dropped."""
     if not table.columns:
         return empty(schema)
     return table.select(

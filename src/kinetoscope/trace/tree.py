@@ -16,10 +16,8 @@ _SPAN_LIMIT = 1 << 62
 
 
 def sorted_by_lane(host: pl.DataFrame) -> pl.DataFrame:
-    """``lane``, ``start_ns``, ``duration_ns``, ``event`` in order of lane, start, longest first, position.
-
-    ``id`` is the row number and ``row`` the row it had before.
-    """
+    """``lane``, ``start_ns``, ``duration_ns``, ``event`` in order of lane, start, longest first, position;
+    ``id`` is the row number and ``row`` the row it had before."""
     table = host.select(ORDER).cast({"duration_ns": pl.Int64}).with_row_index("row")
     rows = _in_order_of_start(table)
     ordered = table.sort(ORDER, descending=[False, False, True, False]) if rows is None else table[rows]

@@ -43,24 +43,14 @@ class WorkerProcess:
     """A process that answers questions over pipes."""
 
     def __init__(self, *words: str, **settings: Any) -> None:
-        """Start this Python with the words as arguments.
-
-        Args:
-            settings: further ones of ``subprocess.Popen``.
-
-        Raises:
-            OSError: the system has no process left.
-        """
+        """Start this Python with the words as arguments; ``settings``: further ones of ``subprocess.Popen``.
+        Raises OSError where the system has no process left."""
         self._process = subprocess.Popen(
             [sys.executable, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, **settings
         )
 
     def ask(self, question: object) -> Any:
-        """The answer.
-
-        Raises:
-            DiedError: the process has ended.
-        """
+        """The answer. Raises DiedError where the process has ended."""
         if self._process.stdin is None or self._process.stdout is None:
             raise DiedError
         try:

@@ -33,10 +33,8 @@ def event(report: Report, name: str) -> str:
 
 
 def kernel_languages(kernels: Iterable[CompiledKernel]) -> str:
-    """In what generated kernels are written, as the column of the time that compiling them took is called.
-
-    torch calls that phase Triton's on the CPU as well, where a C++ compiler takes it.
-    """
+    """In what generated kernels are written, as the column of the time that compiling them took is called:
+    torch calls that phase Triton's on the CPU as well, where a C++ compiler takes it."""
     languages = {"C++" if kernel.language == "cpp" else kernel.language for kernel in kernels}
     return "+".join(sorted(languages, reverse=True)) or "triton"
 

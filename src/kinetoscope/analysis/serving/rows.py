@@ -85,10 +85,8 @@ class ServingPart(msgspec.Struct, frozen=True, kw_only=True):
 
 class ServingIdle(msgspec.Struct, frozen=True, kw_only=True):
     """Idle time per step of one cause, within the step's work (``between`` is false) or before the next's.
-
     ``activity``: what the host did meanwhile: schedule, prepare inputs, sample, detokenise, copies, waiting
-    for a rank, or other.
-    """
+    for a rank, or other."""
 
     cause: str
     idle_us: float

@@ -37,14 +37,11 @@ class Shape(NamedTuple):
 
 
 def shapes(trace: Trace, bounds: pl.DataFrame) -> dict[int, Shape]:
-    """Requests and tokens of steps, by the shape of the tokens that each looks up first, else of the queries
-    that it attends from. None of a step whose last attention is from other tokens than it looks up: that is
-    several models in turn, as of a pipeline that reads a prompt and makes an image; nor of one that attends
-    from many and looks up none: those are patches of an image.
-
-    Args:
-        bounds: ``step``, and the host's time from ``start_ns`` to ``end_ns``, in order.
-    """
+    """Requests and tokens of steps (``bounds``: ``step``, and the host's time from ``start_ns`` to
+    ``end_ns``, in order), by the shape of the tokens that each looks up first, else of the queries that it
+    attends from. None of a step whose last attention is from other tokens than it looks up: that is several
+    models in turn, as of a pipeline that reads a prompt and makes an image; nor of one that attends from many
+    and looks up none: those are patches of an image."""
     bounds = bounds.select("step", "start_ns", "end_ns")
     host, called = trace.host_events, worked(trace).filter(pl.col("launch").is_not_null())
     is_captured, is_op = (matching(host, "category", f"^{kind}_op$") for kind in ("captured", "cpu"))

@@ -23,15 +23,9 @@ def rows(
     """One ``kind`` for each of the table's rows.
 
     A field takes the column of its name; ``x_us`` takes ``x_ns``, divided by 1000, and ``x_us_of_y`` likewise
-    ``x_ns_of_y``.
-
-    Args:
-        renamed: field → column, where their names differ.
-        given: values of fields that the table has no column for, in its order.
-
-    Raises:
-        ColumnNotFoundError: a field has no column, and its values are not given.
-        ValidationError: a column holds what its field does not.
+    ``x_ns_of_y``. ``renamed``: field → column, where their names differ. ``given``: values of fields that the
+    table has no column for, in its order. Raises ColumnNotFoundError where a field has no column, and its
+    values are not given, ValidationError where a column holds what its field does not.
     """
     fields = dict(given)
     for field in _fields(kind):

@@ -155,10 +155,8 @@ def _names(distinct: pl.DataFrame) -> list[Name]:
 
 def _events(run: LoadedRun, number: int) -> pl.DataFrame:
     """Host events, device work and what else the profiler draws on devices: ``id`` is the row of its table.
-    What a graph's capture recorded happened at another time, and is none of them.
-
-    Texts stay categories: they are as many as the recording's events, of which a page may hold few.
-    """
+    What a graph's capture recorded happened at another time, and is none of them. Texts stay categories: they
+    are as many as the recording's events, of which a page may hold few."""
     trace = run.traces[number]
     place = [pl.lit(number, pl.UInt16).alias("trace"), "event", "lane", "start_ns", "duration_ns", "name"]
     lines = op_lines(run).get(trace.rank)

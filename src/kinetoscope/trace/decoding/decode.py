@@ -24,11 +24,8 @@ class Decoder:
         self.exact = False
 
     def decode(self, data: bytes | memoryview) -> Sequence[Any]:
-        """The events of one JSON list; from the first time on that a double does not hold, exact ones.
-
-        Raises:
-            msgspec.DecodeError: it is not a list of events.
-        """
+        """The events of one JSON list; from the first time on that a double does not hold, exact ones. Raises
+        msgspec.DecodeError where it is not a list of events."""
         if not self.exact:
             events = self._doubles(data)
             if doubles_hold(events):

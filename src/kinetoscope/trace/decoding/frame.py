@@ -28,31 +28,19 @@ _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class Opening(NamedTuple):
-    """Where the events begin.
+    """Where the events begin."""
 
-    Args:
-        start: offset of the first event.
-        header: the bytes before it, up to and without the list's bracket.
-        bare: the file is the list itself, without an object around it.
-        headless: the bytes before the events are no beginning of a trace.
-    """
-
-    start: int
-    header: bytes
-    bare: bool = False
-    headless: bool = False
+    start: int  # offset of the first event
+    header: bytes  # the bytes before it, up to and without the list's bracket
+    bare: bool = False  # the file is the list itself, without an object around it
+    headless: bool = False  # the bytes before the events are no beginning of a trace
 
 
 class Closing(NamedTuple):
-    """Where the events end.
+    """Where the events end."""
 
-    Args:
-        end: offset after the last event.
-        trailer: what follows the list's closing bracket; None if the bracket never comes.
-    """
-
-    end: int
-    trailer: bytes | None
+    end: int  # offset after the last event
+    trailer: bytes | None  # what follows the list's closing bracket; None if the bracket never comes
 
 
 def opening(head: bytes) -> Opening | None:

@@ -54,31 +54,22 @@ class Codes(dict[Any, int]):
 
 
 class Batch(NamedTuple):
-    """The packed columns of one chunk of a file.
+    """The packed columns of one chunk of a file."""
 
-    Args:
-        table_of: of every element of ``traceEvents`` in it, the place of its table in ``TABLES``, or
-            ``NOWHERE``: it gives the rows of the tables their positions in the file.
-        tables: table → column → (array type code, bytes). ``texts`` columns hold codes. A column that says
-            nothing in the whole chunk is not there.
-        names: what codes of ``name`` and ``category`` mean.
-        texts: what codes of every other text column mean; 0 is none.
-        joined: what codes of ``json`` columns mean: the layout's texts with ``SEPARATOR`` between them; 0 is
-            none.
-        lanes: what codes of ``lane`` mean: (pid, tid) as written.
-        unused: events that no table holds, by ``ph cat``.
-        damages: code → count.
-        lost: of each part that could not be read, its place in ``table_of`` and its bytes.
-    """
-
+    # of every element of ``traceEvents`` in it, the place of its table in ``TABLES``, or ``NOWHERE``: it
+    # gives the rows of the tables their positions in the file
     table_of: bytes
+    # table → column → (array type code, bytes). ``texts`` columns hold codes. A column that says nothing in
+    # the whole chunk is not there
     tables: dict[str, dict[str, tuple[str, bytes]]]
-    names: list[Label]
-    texts: list[bytes | str]
+    names: list[Label]  # what codes of ``name`` and ``category`` mean
+    texts: list[bytes | str]  # what codes of every other text column mean; 0 is none
+    # what codes of ``json`` columns mean: the layout's texts with ``SEPARATOR`` between them; 0 is none
     joined: list[bytes]
-    lanes: list[tuple[Label, Label]]
-    unused: dict[str, int]
-    damages: dict[str, int]
+    lanes: list[tuple[Label, Label]]  # what codes of ``lane`` mean: (pid, tid) as written
+    unused: dict[str, int]  # events that no table holds, by ``ph cat``
+    damages: dict[str, int]  # code → count
+    # of each part that could not be read, its place in ``table_of`` and its bytes
     lost: list[tuple[int, int]]
 
 

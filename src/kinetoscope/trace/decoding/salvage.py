@@ -46,17 +46,11 @@ class Lost(NamedTuple):
 
 
 class Salvaged(NamedTuple):
-    """The events that a slice gave, and what was lost of it.
+    """The events that a slice gave, and what was lost of it."""
 
-    Args:
-        events: events, and what was lost between them, in the order of the file.
-        damages: code → events concerned.
-        rest: bytes at the end that may be the beginning of an event that goes on after the slice.
-    """
-
-    events: list[Event | Lost]
-    damages: Counter[str]
-    rest: bytes
+    events: list[Event | Lost]  # and what was lost between them, in the order of the file
+    damages: Counter[str]  # code → events concerned
+    rest: bytes  # at the end, which may be the beginning of an event that goes on after the slice
 
 
 def salvage(data: bytes, kind: type[Event], *, last: bool) -> Salvaged:

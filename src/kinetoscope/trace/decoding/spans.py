@@ -60,10 +60,8 @@ def decode_span(span: Span) -> Batch:
 
 
 def _slices(span: Span) -> Iterator[tuple[memoryview, bool]]:
-    """Lists of whole events as JSON, and whether each is the last; each is overwritten by the next.
-
-    Bytes are read to where they are decoded: copies of them would cost a sixth of the decoding.
-    """
+    """Lists of whole events as JSON, and whether each is the last; each is overwritten by the next. Bytes are
+    read to where they are decoded: copies of them would cost a sixth of the decoding."""
     with _opened(span) as (file, left):
         buffer, used = bytearray(b"["), 1
         searched = used  # no boundary lies wholly before
@@ -121,11 +119,7 @@ def send(pipe: IO[bytes], message: Any) -> None:
 
 
 def receive(pipe: IO[bytes]) -> Any:
-    """The next message.
-
-    Raises:
-        EOFError: there is none.
-    """
+    """The next message. Raises EOFError where there is none."""
     head = pipe.read(8)
     if len(head) < 8:
         raise EOFError
