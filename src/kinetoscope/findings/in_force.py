@@ -136,7 +136,8 @@ def fewer_launches(view: RankView) -> Remedy:
         return Remedy(f"Replay CUDA graphs of {what} ({by}: {how}).")
     mode = "reduce-overhead"
     snippet = f'model = torch.compile(model, mode="{mode}")'
-    if why := _skipped_graphs(view):
+    frames = view.run.compilation.frames if view.run.compilation else ()
+    if why := next((frame.cudagraphs_skipped for frame in frames if frame.cudagraphs_skipped), None):
         return Remedy(f"CUDA graphs were requested and skipped: remove the reason ({why}).")
     if compiles(view, MOST):
         how = "Remove its graph breaks, then replay" if broken(view) else "Replay"
@@ -252,8 +253,3 @@ def prompts_alone(view: RankView) -> bool:
     generates = found["phase"].is_in(GENERATES)
     graphs, others = found.filter(generates)["graph"], found.filter(~generates)["graph"]
     return set(graphs) == {"full"} and set(others) == {"eager"}
-
-
-def _skipped_graphs(view: RankView) -> str | None:
-    frames = view.run.compilation.frames if view.run.compilation else ()
-    return next((frame.cudagraphs_skipped for frame in frames if frame.cudagraphs_skipped), None)

@@ -210,7 +210,9 @@ def crossing(trace: Trace, entered: pl.DataFrame) -> Crossing:
     piece's own node before its first launch and after its last.
     """
     host = trace.host_events
-    calls = _launch_calls(trace)
+    launches = trace.device_events["launch"].drop_nulls().unique().sort()
+    around = call_around(trace).gather(launches)
+    calls = host[launches].select("id", "lane", "start_ns", END, around.alias("call"))
     waiting = matching(host, "name", SYNCHRONIZATION)
     reads = host["parent"].filter(waiting).drop_nulls().unique()
     whole = intervals.outermost(regions(trace).with_columns(END), ["lane"]).with_row_index("function")
@@ -237,15 +239,6 @@ def crossing(trace: Trace, entered: pl.DataFrame) -> Crossing:
     forward = ways.with_columns(share=(1 - usual_ns / pl.col("duration_ns")).clip(0, 1))
     columns = ["lane", "start_ns", "duration_ns", "share"]
     return Crossing(pl.concat([forward.select(columns), _backward(trace, taken["id"], calls)]), waits["id"])
-
-
-def _launch_calls(trace: Trace) -> pl.DataFrame:
-    """The calls that put work on a device: ``id``, ``lane``, ``start_ns``, ``end_ns``, the ``call`` of a
-    graph around each."""
-    launches = trace.device_events["launch"].drop_nulls().unique().sort()
-    return trace.host_events[launches].select(
-        "id", "lane", "start_ns", END, call_around(trace).gather(launches).alias("call")
-    )
 
 
 def _backward(trace: Trace, entered: pl.Series, calls: pl.DataFrame) -> pl.DataFrame:

@@ -118,18 +118,11 @@ def launched(trace: Trace) -> pl.DataFrame:
         child=nearest(host, under_call).gather(launch),
         cudagraph=matching(host, "name", GRAPH_LAUNCH).gather(launch).fill_null(False),
     )
+    children = host.filter(under_call).sort("start_ns")
+    children = children.select(call="parent", child="id", op=pl.col("name").cast(pl.String))
+    children = children.with_columns(nth=pl.int_range(pl.len(), dtype=pl.Int64).over("call", "op"))
     return table.join(of_call, on="call", how="left", maintain_order="left").join(
-        _children(host, under_call), on=["call", "child"], how="left", maintain_order="left"
-    )
-
-
-def _children(host: pl.DataFrame, under_call: pl.Series) -> pl.DataFrame:
-    """Ops that each call of a graph called, numbered by name: ``call``, ``child``, ``op``, ``nth``."""
-    return (
-        host.filter(under_call)
-        .sort("start_ns")
-        .select(call="parent", child="id", op=pl.col("name").cast(pl.String))
-        .with_columns(nth=pl.int_range(pl.len(), dtype=pl.Int64).over("call", "op"))
+        children, on=["call", "child"], how="left", maintain_order="left"
     )
 
 

@@ -66,7 +66,8 @@ def _host_rows(trace: Trace) -> pl.DataFrame:
         calls=pl.len().cast(pl.Int64), host_total_ns=pl.col("duration_ns").sum()
     )
     children = _by_row(tree, counted["parent"], -counted["duration_ns"], "host_self_ns")
-    device = _device_self(trace, tree)
+    # Of the op around the launch, as everywhere else.
+    device = _summed(tree["stands_for"][trace.device_events["op"]], trace.device_events["duration_ns"])
     device_self = _by_row(tree, device["id"], device["ns"], "device_self_ns")
     return (
         pl.concat(
@@ -174,11 +175,6 @@ def _by_row(tree: pl.DataFrame, ids: pl.Series, ns: pl.Series, column: str) -> p
         .group_by("name", "category")
         .sum()
     )
-
-
-def _device_self(trace: Trace, tree: pl.DataFrame) -> pl.DataFrame:
-    """(id, ns): device time of each host event itself: of the op around the launch, as everywhere else."""
-    return _summed(tree["stands_for"][trace.device_events["op"]], trace.device_events["duration_ns"])
 
 
 def _levels(tree: pl.DataFrame, level: pl.DataFrame) -> Iterator[pl.DataFrame]:

@@ -605,21 +605,12 @@ OF_LOGS = {
 
 def losses(run: LoadedRun) -> tuple[str, ...]:
     """Sentences on what was lost, the traces' own damage first; empty where nothing is known to be."""
-    return tuple(dict.fromkeys([*_of_traces(run), *run.lost, *_of_logs(run)]))
-
-
-def _of_traces(run: LoadedRun) -> Iterable[str]:
-    for source in (trace.source for trace in run.traces):
-        for damage in source.damages:
-            if is_loss(damage.code):
-                yield f"{Path(source.path).name}: {damage.text}"
-    yield from (
-        note.text for note in health(run).notes if note.code in OF_DEVICE_WORK and note.gravity != INFO
-    )
-
-
-def _of_logs(run: LoadedRun) -> Iterable[str]:
-    for source in run.compilation.sources if run.compilation else ():
-        yield from (
-            f"{Path(source.path).name}: {words}" for code, words in OF_LOGS.items() if code in source.damages
-        )
+    damages = ((trace.source, damage) for trace in run.traces for damage in trace.source.damages)
+    found = [f"{Path(one.path).name}: {damage.text}" for one, damage in damages if is_loss(damage.code)]
+    notes = (note for note in health(run).notes if note.code in OF_DEVICE_WORK)
+    found += [note.text for note in notes if note.gravity != INFO]
+    found += run.lost
+    for log in run.compilation.sources if run.compilation else ():
+        words = (text for code, text in OF_LOGS.items() if code in log.damages)
+        found += [f"{Path(log.path).name}: {text}" for text in words]
+    return tuple(dict.fromkeys(found))

@@ -206,8 +206,10 @@ def _scaled(recorded: dict[str, float], idle_us: float, timed: Unprofiled) -> tu
         )
         left_us -= measured[DATA]
     others = {cause: ns for cause, ns in causes.items() if cause not in measured}
-    # Without another cause there is none to share the rest with.
-    found = measured | _to(others or ({"unexplained": 1.0} if left_us > 0 else {}), left_us)
+    if not others and left_us > 0:  # then there is none to share the rest with
+        others = {"unexplained": 1.0}
+    together = sum(others.values())
+    found = measured | {cause: share / together * left_us for cause, share in others.items()}
     ordered = sorted(found.items(), key=lambda item: -item[1])
     return {cause: us for cause, us in ordered if us > 0}, "; ".join(words)
 
@@ -218,8 +220,3 @@ def data_differs(timed: Unprofiled) -> bool:
         return False
     real, recorded = timed.waiting.data_us, timed.recorded_data_us
     return abs(real - recorded) > max(AGREES * max(real, recorded), MATTERS * timed.step.median)
-
-
-def _to(causes: dict[str, float], whole: float) -> dict[str, float]:
-    together = sum(causes.values())
-    return {cause: share / together * whole for cause, share in causes.items()}

@@ -65,7 +65,10 @@ def long_steps(
     if timed is None or rare is None or rare.size > 1:
         return None
     later = range(1, len(PERIODS))  # before steps were known nothing was timed
-    of_steps, usual = set(nodes), _of_usual_steps(tree, tick)
+    of_steps = set(nodes)
+    marks = [node for node in range(len(tree.nodes)) if tree.does(node) in IN_EACH_STEP]
+    marks += [] if tick is None else [tick]
+    usual = {node for mark in marks for node in tree.path(mark)}  # on the way to what every step does
     steps_s = sum(tree.nodes[node].seconds[place] for node in of_steps for place in later)
     more_s = 1e-6 * rare.extra_us * rare.of / rare.count
     steps = 1e6 * steps_s / timed.mean_us
@@ -112,12 +115,6 @@ def long_steps(
 
 def _later_s(tree: SampleTree, node: int) -> float:
     return sum(tree.seconds[node][1:])
-
-
-def _of_usual_steps(tree: SampleTree, tick: int | None) -> set[int]:
-    """The nodes that are on the way to what every step does."""
-    marks = [node for node in range(len(tree.nodes)) if tree.does(node) in IN_EACH_STEP]
-    return {node for mark in (*marks, *(() if tick is None else (tick,))) for node in tree.path(mark)}
 
 
 def _known_by(tree: SampleTree, node: int) -> int:

@@ -33,7 +33,6 @@ STEPS_IN_A_ROW = 2  # what is seen in a row for so many steps is no part of one
 SMALL = 0.01  # of the run: what takes no more is joined
 # A function of a library's that has this share of its time in one that it calls only passes a call on.
 PASSED_ON = 0.9
-HALF = 0.5
 # What torch or Python does and is a phase by itself wherever it is, or where it is no part of the steps.
 IMPORTING, COMPILING, OPTIMIZER = "importing", "compiling", "optimizer"
 NAMED = ("loading data", "saving")
@@ -504,9 +503,8 @@ def _rows(found: _Phases, total_s: float) -> list[RunPhase]:
             kind = "importing" if name == IMPORTING else "compiling"
         if part.lines:
             first, last = min(part.lines), max(part.lines)
-            lines = row(
-                _of_lines(name, first, last), kind, part, where_it_is(SampledPlace(file, name, first))
-            )
+            span = f"line {first}" if first == last else f"lines {first}–{last}"
+            lines = row(f"{span} of {name}", kind, part, where_it_is(SampledPlace(file, name, first)))
             rows.append(msgspec.structs.replace(lines, first_line=first, last_line=last))
             continue
         mostly_in = _mostly_in(found.tree, part)
@@ -523,7 +521,7 @@ def _mostly_in(tree: SampleTree, part: _Part) -> str | None:
     node, below, line = -1, part.nodes, -1
     while below:
         node = max(below, key=lambda one: sum(tree.seconds[one]))
-        if sum(tree.seconds[node]) < HALF * part.total_s:
+        if sum(tree.seconds[node]) < part.total_s / 2:
             break
         line = node if tree.place(node) is None else line
         below = tree.children[node]
@@ -541,7 +539,3 @@ def _first_optimizer_after(tree: SampleTree) -> str | None:
         return None
     functions = [tree.function_of(node) for node in stepping]
     return next((tree.name_of(node) for node in functions if node >= 0), None)
-
-
-def _of_lines(function: str, first: int, last: int) -> str:
-    return f"{f'line {first}' if first == last else f'lines {first}–{last}'} of {function}"

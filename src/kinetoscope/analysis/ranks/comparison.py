@@ -169,7 +169,12 @@ def _met(parts: Iterable[RankPart], paired: Paired | None) -> tuple[list[RankPar
     their own; and how many ranks the run had, 0 where that is not known."""
     parts, recorded, overlapped = _joined(parts)
     world = max((part.facts.world or 0 for part in parts), default=0)
-    paired = paired or _paired(parts, recorded.select(list(COLLECTIVES)), overlapped, world or None)
+    if paired is None:
+        facts = [part.facts for part in parts]
+        windows = {one.rank: (one.start_ns, one.start_ns + one.window_ns) for one in facts}
+        hosts = {one.rank: one.host for one in facts}
+        met = waited(recorded.select(list(COLLECTIVES)), world or None, hosts)
+        paired = with_exposed(met, overlapped, windows)
     parts, paired = _with_equal_steps(parts, paired)
     own = by_start(recorded).select(list(OWN_WORK))  # in the order of those that were paired
     return parts, replace(paired, table=paired.table.hstack(own)), world
@@ -190,15 +195,11 @@ def _joined(parts: Iterable[RankPart]) -> tuple[list[RankPart], pl.DataFrame, pl
             one.overlapped.select(pl.lit(one.facts.rank, pl.Int32).alias("rank"), *OVERLAPPED) for one in some
         ]
         overlapped.append(pl.concat(meanwhile, rechunk=True))
-        without += map(_without_collectives, some)
+        for one in some:  # of its collectives, the names of their steps alone
+            steps = one.collectives.select(pl.col("step").unique(maintain_order=True))
+            without.append(replace(one, collectives=steps, overlapped=one.overlapped.clear()))
     without.sort(key=lambda part: part.facts.rank)
     return without, pl.concat(recorded), pl.concat(overlapped)
-
-
-def _without_collectives(part: RankPart) -> RankPart:
-    """The part, of its collectives with the names of their steps alone."""
-    steps = part.collectives.select(pl.col("step").unique(maintain_order=True))
-    return replace(part, collectives=steps, overlapped=part.overlapped.clear())
 
 
 def _with_equal_steps(parts: Sequence[RankPart], paired: Paired) -> tuple[list[RankPart], Paired]:
@@ -271,15 +272,6 @@ def _stages(table: pl.DataFrame) -> Mapping[int, int]:
         return {}
 
 
-def _paired(
-    parts: Sequence[RankPart], recorded: pl.DataFrame, overlapped: pl.DataFrame, world: int | None
-) -> Paired:
-    facts = [part.facts for part in parts]
-    windows = {one.rank: (one.start_ns, one.start_ns + one.window_ns) for one in facts}
-    hosts = {one.rank: one.host for one in facts}
-    return with_exposed(waited(recorded, world, hosts), overlapped, windows)
-
-
 def _replay(table: pl.DataFrame, parts: Sequence[RankPart], longer: Excess) -> WithoutStragglers | None:
     """The run replayed: a pipeline by its passes, where they are known, else by its collectives."""
     replay = by_collectives(table)
@@ -349,8 +341,11 @@ class _Case(NamedTuple):
         met = self.table.select("instance", "complete")
         partial = met.filter(pl.col("complete").is_not_null() & ~pl.col("complete"))["instance"].unique()
         lacking = self.lacking or len(partial) > 0
+        # In a collective that lacks ranks a culprit caused no more waiting than it itself came late.
+        own = pl.min_horizontal("waited_ns", pl.col("late_ns") * (pl.col("present") - 1))
+        lacks = pl.col("instance").is_in(partial.implode())
         costs = found.filter(pl.col("culprit").is_not_null()).with_columns(
-            _attributable(pl.col("instance").is_in(partial.implode()))
+            cost=pl.when(lacks).then(own).otherwise("waited_ns")
         )
         # A pipeline's stages wait for each other, whoever is late or not.
         waited = int((costs["cost"] if is_pipeline else known["waiting_ns"]).sum())
@@ -447,10 +442,3 @@ class _Case(NamedTuple):
             if len(places) == 1 and len(ranks) == sum(place in places for place in of.values()):
                 return scope
         return "ranks"
-
-
-def _attributable(partial: pl.Expr) -> pl.Expr:
-    """The waiting that a culprit caused; in a collective that lacks ranks no more than it itself came
-    late."""
-    own = pl.min_horizontal("waited_ns", pl.col("late_ns") * (pl.col("present") - 1))
-    return pl.when(partial).then(own).otherwise("waited_ns").alias("cost")

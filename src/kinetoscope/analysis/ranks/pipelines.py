@@ -252,8 +252,14 @@ def staged(
     """
     table = ends(table)
     job = _Job(chain(table))
-    names = table.sort("start_ns")["step"].unique(maintain_order=True)
-    met, done = (one.partition_by("step", as_dict=True) for one in (table, _on_one_clock(computed, table)))
+    ordered = table.sort("start_ns")
+    names = ordered["step"].unique(maintain_order=True)
+    # On one clock, as at the collective next to each segment.
+    clock = ordered.select("rank", "start_ns", "clock_ns").drop_nulls()
+    computed = computed.sort("start_ns").join_asof(
+        clock, on="start_ns", by="rank", strategy="nearest", check_sortedness=False
+    )
+    met, done = (one.partition_by("step", as_dict=True) for one in (table, computed))
     why: CannotTell | None = None
     for name in names:
         if job.count and len(job.nodes) + len(met[name,]) + len(done.get((name,), [])) > MOST:
@@ -267,14 +273,6 @@ def staged(
     if not job.count:
         raise why or CannotTell("no step was recorded")
     return job.replayed(stays)
-
-
-def _on_one_clock(computed: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
-    """Segments with ``clock_ns``, as at the collective next to them."""
-    known = table.select("rank", "start_ns", "clock_ns").drop_nulls().sort("start_ns")
-    return computed.sort("start_ns").join_asof(
-        known, on="start_ns", by="rank", strategy="nearest", check_sortedness=False
-    )
 
 
 class _Job:

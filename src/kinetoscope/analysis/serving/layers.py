@@ -73,9 +73,11 @@ def layer(run: LoadedRun, trace: Trace, step: int) -> ServingLayer | None:
     inside_ns, head_ns = int(inside["duration_ns"].sum()), int(head["duration_ns"].sum())
     if inside_ns < SHARE * whole_ns:
         return None
+    period = inside.head(found.length)  # each layer of it writes keys and values, and attends, once
+    writes = len(period.filter(pl.col("part") == KV_WRITES))
     return ServingLayer(
         repeats=found.times,
-        layers=_layers(inside.head(found.length)),
+        layers=max(1, writes or period.filter(pl.col("part") == "attention")["op"].n_unique()),
         us=inside_ns / found.times / 1000,
         head_us=head_ns / 1000,
         tail_us=(stream_ns - inside_ns - head_ns) / 1000,
@@ -83,12 +85,6 @@ def layer(run: LoadedRun, trace: Trace, step: int) -> ServingLayer | None:
         device_us=whole_ns / 1000,
         kernels=_kernels(run, trace, inside, found),
     )
-
-
-def _layers(work: pl.DataFrame) -> int:
-    """How many layers a sequence of kernels is of: each writes keys and values, and attends, once."""
-    writes = len(work.filter(pl.col("part") == KV_WRITES))
-    return max(1, writes or work.filter(pl.col("part") == "attention")["op"].n_unique())
 
 
 def _kernels(run: LoadedRun, trace: Trace, inside: pl.DataFrame, found: Repeats) -> list[LayerKernel]:

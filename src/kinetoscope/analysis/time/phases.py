@@ -50,7 +50,10 @@ def phases(run: LoadedRun) -> pl.DataFrame:
 @remembered
 def phases_of(trace: Trace) -> pl.DataFrame:
     table = steps_of(trace).select("rank", "step", "start_ns", "duration_ns")
-    table = table.with_columns(pl.col("duration_ns") - _loading(trace, table))
+    # Workers deliver in rounds: one step waits for all of them and the next for none, and both are the same.
+    calls = trace.host_events.select("start_ns", END)[rows(trace.host_events, "name", DATA_LOADER)]
+    waited_ns = intervals.covered(intervals.union(calls), table.select("start_ns", END))
+    table = table.with_columns(pl.col("duration_ns") - waited_ns)
     launches, kinds = _launches(trace), _kinds(trace)
     named: dict[int, str] = {}
     for kind in dict.fromkeys(kinds.values()):
@@ -61,17 +64,10 @@ def phases_of(trace: Trace) -> pl.DataFrame:
         }
         groups = [list(lengths)] if kind in ENGINE_PHASES else _groups(lengths, launches)
         for number, group in enumerate(groups):
-            named |= dict.fromkeys(group, kind if len(groups) == 1 else f"{kind} {_letter(number)}")
+            letter = chr(ord("A") + number) if number < 26 else number + 1
+            named |= dict.fromkeys(group, kind if len(groups) == 1 else f"{kind} {letter}")
     phase = pl.Series("phase", [named[step] for step in table["step"]], pl.String)
     return table.select("rank", "step", phase)
-
-
-def _loading(trace: Trace, steps: pl.DataFrame) -> pl.Series:
-    """How long each step waited for its data loader: workers deliver in rounds, so that one step waits for
-    all of them and the next for none, and both are the same thing."""
-    host = trace.host_events
-    calls = host.select("start_ns", END)[rows(host, "name", DATA_LOADER)]
-    return intervals.covered(intervals.union(calls), steps.select("start_ns", END))
 
 
 @remembered
@@ -307,8 +303,3 @@ def similarity(one: Launches, other: Launches) -> float:
     every = sum(max(one.get(name, 0), other.get(name, 0)) for name in names)
     both = sum(min(one.get(name, 0), other.get(name, 0)) for name in names)
     return both / every if every else 1.0
-
-
-def _letter(number: int) -> str:
-    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    return alphabet[number] if number < len(alphabet) else str(number + 1)

@@ -69,8 +69,10 @@ def _measured(trace: Trace) -> tuple[pl.DataFrame, int]:
         starts[0] = max(host[0][0] + lag, min(starts[0], whole(ran_before["end_ns"].max())))
         ends = [max(end, reach.get(step, (end, end))[1]) for step, (_, end) in enumerate(host)]
         ends[-1], closing = _end(trace, launched, starts[-1], host[-1], lag, reach[max(reach)][1])
-    ends = _tiled(starts, ends, host)
-    table = steps.with_columns(pl.Series("start_ns", starts), pl.Series("end_ns", ends))
+    for row, ((start, end), (following, _)) in enumerate(pairwise(host)):
+        if following - end <= max(CONTIGUOUS * (end - start), CONTIGUOUS_NS):
+            ends[row] = starts[row + 1]
+    table = steps.with_columns(pl.Series("start_ns", starts), pl.Series("end_ns", _in_turn(starts, ends)))
     return table.select(typed(PERIODS)), closing
 
 
@@ -129,14 +131,6 @@ def _end(
     left = wait if wait >= whole(launched["launched_ns"].max()) else left
     end = max(worked_ns, left + lag)
     return end, max(0, end - max(worked_ns, left))
-
-
-def _tiled(starts: list[int], ends: list[int], host: list[tuple[int, int]]) -> list[int]:
-    """Each step's end moved to the next one's start, where the host's marks follow each other."""
-    for row, ((start, end), (following, _)) in enumerate(pairwise(host)):
-        if following - end <= max(CONTIGUOUS * (end - start), CONTIGUOUS_NS):
-            ends[row] = starts[row + 1]
-    return _in_turn(starts, ends)
 
 
 def _in_turn(starts: list[int], ends: list[int]) -> list[int]:

@@ -94,9 +94,9 @@ def meaning(name: str) -> tuple[str, str] | None:
     return None
 
 
-def similar(name: str, most: int = 6) -> list[str]:
-    """Terms that contain the name, or have a word of it; for "did you mean"."""
+def similar(name: str) -> list[str]:
+    """Terms that contain the name, or have a word of it, six at most; for "did you mean"."""
     needle = name.casefold()
     containing = [term for term in all_terms() if needle in term.casefold()]
-    near = difflib.get_close_matches(name, all_terms(), most, 0.6)
-    return [*containing, *(term for term in near if term not in containing)][:most]
+    near = difflib.get_close_matches(name, all_terms(), 6, 0.6)
+    return [*containing, *(term for term in near if term not in containing)][:6]

@@ -20,7 +20,6 @@ Source
     Chen et al., "Training Deep Nets with Sublinear Memory Cost"; PyTorch, torch.utils.checkpoint.
 """
 
-from kinetoscope.analysis.memory.peak import DeviceHistory
 from kinetoscope.findings.rule import *
 
 LAYERS = 4
@@ -32,7 +31,10 @@ BEFORE = 2  # entries of the history: what a layer's backward pass allocates bef
 
 def find(view: RankView) -> Findings:
     for one in view.memory:
-        here = _activations(one.history)
+        here = one.history.at_peak.filter((pl.col("role") == "activation") & pl.col("forward"))
+        if one.history.failed_bytes:  # then none was given back any more
+            here = here.with_columns(pl.col("end").fill_null(one.history.place + 1 + BEFORE))
+        here = here.filter(pl.col("end").is_not_null())
         repeated = _of_layers(here)
         if repeated is None:
             continue
@@ -48,14 +50,6 @@ def find(view: RankView) -> Findings:
             snippet="x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)",
             source=str(repeated.sort("bytes", descending=True)["line"][0]) or "",
         )
-
-
-def _activations(history: DeviceHistory) -> pl.DataFrame:
-    """The activations at the peak; where an allocation failed, none was given back any more."""
-    here = history.at_peak.filter((pl.col("role") == "activation") & pl.col("forward"))
-    if history.failed_bytes:
-        here = here.with_columns(pl.col("end").fill_null(history.place + 1 + BEFORE))
-    return here.filter(pl.col("end").is_not_null())
 
 
 def _of_layers(here: pl.DataFrame) -> pl.DataFrame | None:

@@ -79,6 +79,7 @@ def find(view: RankView) -> Findings:
     for (activity,), group in idle.group_by("activity", maintain_order=True):
         each = int(group["idle_ns"].sum()) / 1000 / len(table)
         longest = group.sort("idle_ns", descending=True).head(3)
+        phases = group.group_by("phase", maintain_order=True).agg(pl.col("idle_ns").sum())
         yield Finding(
             subject=str(activity),
             title=f"Between two steps the device waits {numbers.time(each)} for the host: "
@@ -94,13 +95,8 @@ def find(view: RankView) -> Findings:
                 ).iter_rows()
             ],
             advice=ADVICE[str(activity)].format(asked(view, OVERLAPPED)),
-            by_phase=_by_phase(group),
+            by_phase={phase: ns / whole(group["idle_ns"].sum()) for phase, ns in phases.iter_rows()},
         )  # fmt: skip
-
-
-def _by_phase(idle: pl.DataFrame) -> dict[str, float]:
-    sums = idle.group_by("phase", maintain_order=True).agg(pl.col("idle_ns").sum())
-    return {phase: ns / whole(idle["idle_ns"].sum()) for phase, ns in sums.iter_rows()}
 
 
 def _saving(view: RankView, activity: str, idle: pl.DataFrame) -> Saving:

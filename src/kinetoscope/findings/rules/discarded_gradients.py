@@ -76,7 +76,8 @@ def find(view: RankView) -> Findings:
     behind, before = nodes.filter("behind"), nodes.filter("before")
     gone, work = behind, _products(view, behind)
     saving, kept = _saving(view, behind, work), False
-    if not _of_other_optimizers(counted, had):
+    others_have = had["had"].sum() - pl.col("had")
+    if not counted.select(((others_have > 0) & (pl.col("others") >= others_have)).all()).item():
         whole, kept = _all(view, before), _kept(gradients)
         other = _saving(view, before, whole, "the whole backward pass of what is not trained")
         if kept or other.us < saving.us:
@@ -236,12 +237,6 @@ def _counted(rounds: pl.DataFrame, gradients: pl.DataFrame, had: pl.DataFrame) -
     found = found.with_columns(of=of).drop_nulls("of").group_by("step", update="of", maintain_order=True)
     found = found.agg(pl.sum("gradients", "had"), pl.first("passes"))
     return found.with_columns(others=pl.col("gradients") // pl.col("passes") - pl.col("had"))
-
-
-def _of_other_optimizers(counted: pl.DataFrame, had: pl.DataFrame) -> bool:
-    """Whether the gradients are as many as other optimizers of the step have, or more."""
-    other = had["had"].sum() - pl.col("had")
-    return counted.select(((other > 0) & (pl.col("others") >= other)).all()).item()
 
 
 def _kept(gradients: pl.DataFrame) -> bool:

@@ -43,7 +43,9 @@ def find(view: RankView) -> Findings:
         & ~matching(copies, "category", "^optimizer$")
     )
     calls = _calls(view)[casts["op"]].drop_nulls().unique().sort()
-    autocast = _autocast(view, calls)
+    # The program itself does not request the casts that are made inside the ops that need them.
+    callers = host.select("name")[host["parent"][calls].drop_nulls()]
+    autocast = matching(callers, "name", "^aten::").any()
     half = autocast and matching(view.work, "category", "^optimizer$").any()
     share, basis = (0.5, "half of the casts' time") if half else (1.0, "the casts' time")
     if share * view.us_of(casts) < LOW * view.step_us:
@@ -65,13 +67,6 @@ def find(view: RankView) -> Findings:
         snippet="model = model.to(torch.bfloat16)" if autocast else None,
         source=evidence.source(view, longest["op"]),
     )
-
-
-def _autocast(view: RankView, calls: pl.Series) -> bool:
-    """Whether some casts are made inside the ops that need them: the program itself does not request
-    those."""
-    host = view.trace.host_events
-    return matching(host.select("name")[host["parent"][calls].drop_nulls()], "name", "^aten::").any()
 
 
 def _calls(view: RankView) -> pl.Series:

@@ -20,6 +20,7 @@ Source
     PyTorch profiler documentation, ``with_stack``.
 """
 
+from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.events.torch_names import GARBAGE_COLLECTION
 from kinetoscope.findings.rule import *
 
@@ -37,9 +38,7 @@ def find(view: RankView) -> Findings:
     host = view.trace.host_events
     if view.work.is_empty() or not matching(host, "category", f"^({FRAME})$").any():
         return
-    events = host.select(
-        "event", "name", "start_ns", "duration_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")
-    )
+    events = host.select("event", "name", "start_ns", "duration_ns", END)
     frames, working = (
         view.inside(events.filter(matching(host, "category", f"^({category})$")))
         for category in (FRAME, WORKING)
