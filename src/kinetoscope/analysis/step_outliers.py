@@ -113,7 +113,6 @@ def _parts(run: LoadedRun) -> dict[int, pl.DataFrame]:
 
 
 def _kernels(trace: Trace) -> pl.DataFrame:
-    """Device time by kernel and step."""
     rows = trace.device_events.drop_nulls("step").group_by("step", "name")
     return _part("kernel", rows.agg(ns=pl.col("duration_ns").sum(), count=pl.len()))
 
@@ -127,7 +126,6 @@ def _ops(trace: Trace) -> pl.DataFrame:
 
 
 def _idle(run: LoadedRun, trace: Trace) -> pl.DataFrame:
-    """Idle time of the rank's devices by cause and step."""
     pieces = gaps(run).filter(pl.col("rank") == trace.rank)
     found = [
         intervals.clip(pieces, start, end)

@@ -108,11 +108,8 @@ def _by_transfers(
                 continue
             least, most = -min(late[1]), min(late[0])
             ahead = 0.0 if least <= SCATTER_NS and most >= -SCATTER_NS else (least + most) / 2
-            return {
-                rank: Clock(
-                    found[reference].ahead_ns + ahead, found[reference].drift, members[rank]["end_ns"][0]
-                )
-            }
+            known, at_ns = found[reference], members[rank]["end_ns"][0]
+            return {rank: Clock(known.ahead_ns + ahead, known.drift, at_ns)}
     return {}
 
 
@@ -322,14 +319,9 @@ def _signatures(table: pl.DataFrame) -> pl.Series:
         pl.col("signature").cast(pl.String).str.replace_all(OWN, pl.col("rank").cast(pl.String), literal=True)
     )
     like = like.str.split(BATCHED).list.sort().list.join(BATCHED)  # both ends in one order
-    rows = table.select("signature", "rank")
-    return rows.join(
-        few.with_columns(like=like.cast(REPEATED)),
-        on=rows.columns,
-        how="left",
-        nulls_equal=True,
-        maintain_order="left",
-    )["like"].alias("signature")
+    few, rows = few.with_columns(like=like.cast(REPEATED)), table.select("signature", "rank")
+    each = rows.join(few, on=rows.columns, how="left", nulls_equal=True, maintain_order="left")
+    return each["like"].alias("signature")
 
 
 def _alone(table: pl.DataFrame) -> Paired:

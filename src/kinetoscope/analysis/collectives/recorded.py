@@ -147,12 +147,8 @@ def _with_batched(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
     calls = calls.filter("sends").select("lane", "start_ns", call="collective")
     if calls.is_empty():
         return table
-    launches = (
-        table.select("batch")
-        .with_columns(host.select("lane", at="start_ns")[table["launch"]])
-        .drop_nulls()
-        .sort("at")
-    )
+    launches = table.select("batch").hstack(host.select("lane", at="start_ns")[table["launch"]])
+    launches = launches.drop_nulls().sort("at")
     called = calls.sort("start_ns").join_asof(
         launches, left_on="start_ns", right_on="at", by="lane", strategy="forward", check_sortedness=False
     )
@@ -245,9 +241,8 @@ def _group(arguments: str) -> tuple[str, int | None]:
     listed, size = str(said.get("Process Group Ranks", "")), said.get("Group size")
     if len(listed) > LONGEST:
         listed = f"{listed[: LONGEST - 1]}…"
-    return f"{said.get('Process Group Name', '')} {listed}", size if isinstance(
-        size, int
-    ) and size > 0 else None
+    ranks = size if isinstance(size, int) and size > 0 else None
+    return f"{said.get('Process Group Name', '')} {listed}", ranks
 
 
 def ways(like: str) -> list[tuple[int, int]]:

@@ -120,20 +120,12 @@ def _crossings(trace: Trace, compile_ids: list[str]) -> pl.DataFrame:
     entries = pieces.filter(pl.col("compile_id").is_in(compile_ids)).join(of_region, on="region")
     work = _work(trace, around, call_around(trace))
     # What runs in a region outside of its graphs and before another piece of it: Python's own on the way.
-    eager = (
-        work.filter(pl.col("call").is_null() & pl.col("region").is_not_null())
-        .sort("launched_ns")
-        .join_asof(
-            pieces.sort("start_ns"),
-            left_on="launched_ns",
-            right_on="start_ns",
-            by="region",
-            strategy="forward",
-            check_sortedness=False,
-        )
-        .group_by("piece")
-        .agg(eager=pl.len().cast(pl.Int64))
-    )
+    own = work.filter(pl.col("call").is_null() & pl.col("region").is_not_null()).sort("launched_ns")
+    own = own.join_asof(
+        pieces.sort("start_ns"), left_on="launched_ns", right_on="start_ns", by="region",
+        strategy="forward", check_sortedness=False,
+    )  # fmt: skip
+    eager = own.group_by("piece").agg(eager=pl.len().cast(pl.Int64))
     first_replay = pl.col("replayed").arg_max()
     last = pl.col("last_replayed", "last_generated", "last_launched_ns").first()
     rest = (

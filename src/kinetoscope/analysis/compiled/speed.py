@@ -44,12 +44,6 @@ class TimeShare(NamedTuple):
     def plus(self, other: TimeShare) -> TimeShare:
         return TimeShare(self.costed_us + other.costed_us, self.least_us + other.least_us)
 
-    def columns(self) -> dict[str, float | None]:
-        return {
-            "speed_of_light": self.least_us / self.costed_us if self.costed_us else None,
-            "costed_us": self.costed_us,
-        }
-
 
 def with_speed(
     compilation: CompiledProgram, lines: tuple[LineTime, ...], owned: pl.DataFrame, run: LoadedRun
@@ -86,7 +80,10 @@ def with_speed(
 
 
 def _with(row: Costed, part: TimeShare | None) -> Costed:
-    return msgspec.structs.replace(row, **part.columns()) if part else row
+    if part is None:
+        return row
+    speed = part.least_us / part.costed_us if part.costed_us else None
+    return replace(row, speed_of_light=speed, costed_us=part.costed_us)
 
 
 def _rates(unit: Unit) -> dict[str, float | str | bool | None]:

@@ -193,11 +193,8 @@ def kernel_roofline(run: LoadedRun) -> pl.DataFrame:
     ``speed_of_light`` (over the calls whose model holds: the time they would take at their peaks, over the
     time they took), ``costed_launches``, ``refused_launches`` and ``launches``."""
     names = [trace.device_events.select("name") for trace in run.traces]
-    counts = (
-        pl.concat([pl.DataFrame(schema={"name": pl.Categorical}), *names])
-        .group_by("name")
-        .agg(launches=pl.len())
-    )
+    events = pl.concat([pl.DataFrame(schema={"name": pl.Categorical}), *names])
+    counts = events.group_by("name").agg(launches=pl.len())
     holds = ~pl.col("refused") & pl.col("speed_of_light").is_not_null()
     ideal = (pl.col("speed_of_light") * pl.col("time_ns")).filter(holds).sum()
     costs = (

@@ -302,15 +302,11 @@ def _unlaunched(trace: Trace) -> list[Note]:
     before = rows.clear() if first is None else rows.filter(pl.col("start_ns") < first)
     origin = f", {len(before):,} of them before recording began" if len(before) else ""
     share = share_of(trace, rows)
-    events = "1 device event" if len(rows) == 1 else f"{len(rows):,} device events"
-    several = len(rows) > 1
+    events, counts = numbers.count(len(rows), "device event"), "it counts" if len(rows) == 1 else "they count"
     how = "launched before recording began"
     if len(before) < len(rows):
         how = f"without a recorded launch{origin}"
-    text = (
-        f"{events} ({share:.1%} of GPU time) {how}: {'they count' if several else 'it counts'} as busy, but "
-    )
-    text += "cannot be linked to an op"
+    text = f"{events} ({share:.1%} of GPU time) {how}: {counts} as busy, but cannot be linked to an op"
     # A hundredth is what a table of ops rounds to; beyond a half, the tables by op speak of the lesser part.
     return [Note("device-work-without-launch", gravity(share, 0.01, 0.5), text, share)]
 

@@ -130,7 +130,6 @@ def host_causes(trace: Trace) -> pl.DataFrame:
 
 
 def _named(host: pl.DataFrame) -> pl.DataFrame:
-    """The host events whose name is in ``NAMED``."""
     names = host.select(pl.col("name").unique())
     text = pl.col("name").cast(pl.String)
     causes = pl.coalesce(

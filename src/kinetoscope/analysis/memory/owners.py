@@ -173,7 +173,7 @@ NAMED = {
 # Modules whose results only the next layer takes; alive in so many layers, backward's.
 ONLY_BACKWARD, LAYERS = ("activation", "batchnorm", "dropout", "normalization"), 3
 MORE = "{} and {} more"
-PLACED = (pl.Int64, pl.Int64, pl.String, pl.String, pl.Int64)
+PLACED = {"place": pl.Int64, "address": pl.Int64, "named": pl.String, "name": pl.String, "at_us": pl.Int64}
 
 
 def owned(snapshot: Snapshot, held: Held | None, device: int) -> pl.DataFrame:
@@ -239,10 +239,8 @@ def _names(known: pl.DataFrame, tensors: Sequence[HeldTensor], device: int) -> p
         for place, one in enumerate(tensors)
         if one.device == device
     ]
-    columns = ("place", "address", "named", "name", "at_us")
-    found = pl.DataFrame(rows, schema=dict(zip(columns, PLACED, strict=True)), orient="row").join(
-        known.select("allocation", "address", "start_us", "end_us"), on="address"
-    )
+    placed = known.select("allocation", "address", "start_us", "end_us")
+    found = pl.DataFrame(rows, PLACED, orient="row").join(placed, on="address")
     at_us, begun = pl.col("at_us"), pl.col("start_us").fill_null(0)
     lay_there = (at_us > 0) & (begun <= at_us) & (pl.col("end_us").is_null() | (pl.col("end_us") > at_us))
     found = found.filter(lay_there | ((at_us == 0) & pl.col("end_us").is_null()))

@@ -193,13 +193,9 @@ def block_sizes(history: DeviceHistory, here: pl.DataFrame) -> pl.Series:
         found = here.join(blocks, on=["device", "address"], how="left", maintain_order="left")
         return found["block"].fill_null(0)
     blocks = pl.max_horizontal((pl.col("bytes") + ROUND - 1) // ROUND, 1) * ROUND
-    segments = (
-        segments_then(history)
-        .with_columns(until=pl.col("address") + pl.col("bytes"))
-        .select("address", "until")
-    )
+    segments = segments_then(history).select("segment", until=pl.col("address") + pl.col("bytes"))
     placed = here.select("address", block=blocks).with_row_index("order").sort("address")
-    placed = placed.join_asof(segments.rename({"address": "segment"}), left_on="address", right_on="segment")
+    placed = placed.join_asof(segments, left_on="address", right_on="segment")
     following = pl.min_horizontal(pl.col("address").shift(-1), "until")
     left = following - pl.col("address") - pl.col("block")
     is_own = (pl.col("block") > LEAST_SPLIT) & left.is_between(0, LEAST_SPLIT)

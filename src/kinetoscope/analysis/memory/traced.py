@@ -111,10 +111,8 @@ def memory_statistics(run: LoadedRun) -> pl.DataFrame:
         reserved_growths=(pl.col("reserved").diff() > 0).sum(),
     )
     traces = {trace.rank: trace for trace in run.traces}
-    ops = [
-        _op_at(traces[rank], lane, at)
-        for rank, lane, at in table.select("rank", "lane", "peak_ns").iter_rows()
-    ]
+    peaks = table.select("rank", "lane", "peak_ns").iter_rows()
+    ops = [_op_at(traces[rank], lane, at) for rank, lane, at in peaks]
     return table.drop("lane").with_columns(pl.Series("peak_op", ops, pl.String))
 
 

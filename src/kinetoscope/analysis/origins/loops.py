@@ -178,12 +178,8 @@ def _working(one: _Entering, times: Sequence[int]) -> int:
 
 def _sort(loop: Loop) -> str:
     """The sort of what a loop goes through."""
-    through, target = (
-        (loop.iter, loop.target)
-        if isinstance(loop, ast.For)
-        else (loop.generators[0].iter, loop.generators[0].target)
-    )
-    items = _names(target)
+    over = _over(loop)
+    items = _names(over.target)
     for node in ast.walk(loop):
         if isinstance(node, ast.Call):
             called = node.func
@@ -191,7 +187,7 @@ def _sort(loop: Loop) -> str:
                 return "modules"
             if isinstance(called, ast.Subscript) and _names(called.slice) & items:
                 return "modules"
-    return "parameters" if PARAMETERS.search(ast.unparse(through)) else "items"
+    return "parameters" if PARAMETERS.search(ast.unparse(over.iter)) else "items"
 
 
 def _entered(rows: Sequence[NotedLine], sources: ProgramFiles) -> Iterator[_Entering]:
@@ -205,7 +201,9 @@ def _entered(rows: Sequence[NotedLine], sources: ProgramFiles) -> Iterator[_Ente
         del frame.loops[place:]
         for one in reversed(ended):
             one.last, one.ended_ns = number, at_ns
-            if isinstance(one.loop, COMPREHENSION) and one.passes and _on_one_line(one.loop):
+            loop = one.loop
+            on_one_line = isinstance(loop, COMPREHENSION) and _item(loop).lineno == _over(loop).target.lineno
+            if on_one_line and one.passes:
                 one.ended_ns = one.passes.pop()  # where it found that nothing is left
             yield one
 
@@ -300,12 +298,12 @@ def _is_in(loop: Loop, line: FileLine, at: _KnownLine) -> bool:
     return at.loop is loop
 
 
+def _over(loop: Loop) -> ast.For | ast.comprehension:
+    return loop if isinstance(loop, ast.For) else loop.generators[0]
+
+
 def _item(comprehension: Comprehension) -> ast.expr:
     return comprehension.key if isinstance(comprehension, ast.DictComp) else comprehension.elt
-
-
-def _on_one_line(comprehension: Comprehension) -> bool:
-    return _item(comprehension).lineno == comprehension.generators[0].target.lineno
 
 
 def _names(node: ast.AST) -> set[str]:
@@ -324,13 +322,10 @@ class _Dependence:
         self.called = [one for one in located if one.function is not self.function]
         self.own = next((one.source for one in located if one.function is self.function), None)
         self.entered = {one.function.name for one in located if one.function is not None}
-        if isinstance(self.loop, ast.For):
-            self.items, through = _names(self.loop.target), self.loop.iter
-            self.nodes = [node for part in self.loop.body for node in ast.walk(part)]
-        else:
-            self.items, through = _names(self.loop.generators[0].target), self.loop.generators[0].iter
-            self.nodes = list(ast.walk(self.loop))
-        self.through = list(ast.walk(through))
+        over = _over(self.loop)
+        self.items, self.through = _names(over.target), list(ast.walk(over.iter))
+        body = self.loop.body if isinstance(self.loop, ast.For) else [self.loop]
+        self.nodes = [node for part in body for node in ast.walk(part)]
 
     @cached_property
     def none(self) -> bool:

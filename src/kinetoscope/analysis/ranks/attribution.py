@@ -150,16 +150,9 @@ def attributed(table: pl.DataFrame, cold: Sequence[str] = ()) -> pl.DataFrame:
         if one.is_first or one.late_ns <= NEGLIGIBLE_NS:
             continue
         rank, step, cause, excess = _culprit(one, found)
-        known = (
-            one.instance,
-            one.step,
-            one.start_ns,
-            len(one.ranks),
-            one.last,
-            round(one.late_ns),
-            one.waited_ns,
-        )
-        lines.append((*known, rank, step, cause, round(excess), round(min(one.lost_ns, one.late_ns))))
+        met = one.instance, one.step, one.start_ns, len(one.ranks)
+        late = one.last, round(one.late_ns), one.waited_ns
+        lines.append((*met, *late, rank, step, cause, round(excess), round(min(one.lost_ns, one.late_ns))))
     return pl.DataFrame(lines, schema=ATTRIBUTED, orient="row")
 
 

@@ -205,15 +205,11 @@ def _places(ways: pl.DataFrame) -> pl.DataFrame:
 
 def _kernels(parts: Sequence[RankPart], steps: pl.DataFrame, usual: Usual) -> pl.DataFrame:
     """The kernels of these steps of ranks, with what is usual."""
-    own = pl.concat(
-        [
-            pl.DataFrame(schema={"rank": pl.Int32, **KERNEL_TIMES}),
-            *(
-                one.kernels.select(pl.lit(one.facts.rank, pl.Int32).alias("rank"), *KERNEL_TIMES)
-                for one in parts
-            ),
-        ]
+    none = pl.DataFrame(schema={"rank": pl.Int32, **KERNEL_TIMES})
+    each = (
+        one.kernels.select(pl.lit(one.facts.rank, pl.Int32).alias("rank"), *KERNEL_TIMES) for one in parts
     )
+    own = pl.concat([none, *each])
     ranks = steps.select(*STEP, "like")
     names = own.join(ranks, on=STEP).select("like", "step", "name").unique()
     table = (

@@ -206,7 +206,10 @@ def changed(base: State, changes: Mapping[int, ReplayChange]) -> State:
     shorter = reduce(shortest, (one.left for one in found.values()), None)
     if shorter is not None:
         left = constant(1.0, len(graph.work), pl.Float64).scatter(shorter["row"], shorter["left"])
-        numbers = replace(numbers, transfer=_transfers(base, left))
+        # A collective moves its data as fast as the rank that gains most from the change: all make the same.
+        meet = (one for one in graph.program if isinstance(one, CollectiveSync))
+        transfer = [one.transfer_ns * min(left[row] for row in one.rows) for one in meet]
+        numbers = replace(numbers, transfer=transfer)
     gone = [_gone(base, rank, one.host) for rank, one in found.items() if one.host is not None]
     for _, at_start, at_end in gone:
         lengths = pl.Series(numbers.host) - (at_end - at_start)
@@ -253,15 +256,6 @@ def _shortened(work: dict[str, pl.Series], left: pl.Series, fewer: float) -> dic
         pause = pause.zip_with(kept, pl.Series([0.0]))
         ready = ready.zip_with(kept, pl.Series([None], dtype=pl.Float64))
     return {**work, "work_ns": work["work_ns"] * left, "pause_ns": pause, "ready": ready}
-
-
-def _transfers(base: State, left: pl.Series) -> list[float]:
-    """A collective moves its data as fast as the rank that gains most from the change: all make the same."""
-    return [
-        one.transfer_ns * min(left[row] for row in one.rows)
-        for one in base.graph.program
-        if isinstance(one, CollectiveSync)
-    ]
 
 
 DONE = pl.col("cost").cum_sum().alias("done")

@@ -257,11 +257,8 @@ def _device(state: State, pieces: Sequence[PathPiece], trace: Trace) -> pl.DataF
     work = state.work.select("rank", "id", "work_ns")
     sorts = (WORK, ARRIVING, TRANSFER)
     spans = [(p.sort, p.ns, *p.rows) for p in pieces if p.sort in sorts]
-    table = pl.DataFrame(
-        spans,
-        schema={"sort": pl.Enum(sorts), "ns": pl.Float64, "row": pl.Int64, "after": pl.Int64},
-        orient="row",
-    ).with_row_index("piece")
+    columns = {"sort": pl.Enum(sorts), "ns": pl.Float64, "row": pl.Int64, "after": pl.Int64}
+    table = pl.DataFrame(spans, columns, orient="row").with_row_index("piece")
     rows = table.select("piece", "sort", "ns", row=pl.int_ranges("row", "after")).explode("row")
     rows = rows.hstack(work[rows["row"].cast(pl.UInt32)]).filter(pl.col("rank") == trace.rank)
     name = _names(trace)[rows["id"]]

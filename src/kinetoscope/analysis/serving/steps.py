@@ -43,6 +43,7 @@ COUNTS = list(SAID)[2:]
 MARKED = {"name": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64, **SAID}
 # A step that takes so many times the median of its like, before two others like it, is warming up.
 WARMING = 1.5
+LIKE = ["engine", "phase", "batch", "graph"]
 
 # A call of the whole model runs attention in several layers; of one layer in no more than three kernels.
 LAYERS = 4
@@ -431,6 +432,8 @@ def steps(trace: Trace) -> pl.DataFrame:
     known = pl.any_horizontal(pl.col("context_requests", "generation_requests").is_not_null())
     of_requests = pl.col("phase").is_in(["decode", "verify", "diffusion"])
     size = pl.when(of_requests).then(pl.coalesce("requests", "padded")).otherwise("query_tokens")
+    place = pl.int_range(pl.len()).over(LIKE)
+    slow = pl.col("span_ns") > WARMING * pl.col("span_ns").median().over(LIKE)
     return (
         marks(trace)
         .table.drop("start_ns", "end_ns")
@@ -445,15 +448,5 @@ def steps(trace: Trace) -> pl.DataFrame:
             period_ns=following - pl.col("start_ns"),
             between_ns=following - pl.col("end_ns"),
         )
-        .with_columns(warming=_warming())
+        .with_columns(warming=slow & (place < 2) & (pl.len().over(LIKE) > 2))
     )
-
-
-LIKE = ["engine", "phase", "batch", "graph"]
-
-
-def _warming() -> pl.Expr:
-    """Whether a step is among the first of its like and takes much longer than they do."""
-    place = pl.int_range(pl.len()).over(LIKE)
-    slow = pl.col("span_ns") > WARMING * pl.col("span_ns").median().over(LIKE)
-    return slow & (place < 2) & (pl.len().over(LIKE) > 2)

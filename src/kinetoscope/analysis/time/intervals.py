@@ -92,19 +92,11 @@ def covered_until(merged: pl.DataFrame, instants: pl.DataFrame, by: Sequence[str
     keys = list(by)
     length = pl.col("end_ns") - pl.col("start_ns")
     before = within(length.cum_sum(), keys) - length
-    found = (
-        instants.select(*keys, "at")
-        .with_row_index("order")
-        .sort("at")
-        .join_asof(
-            merged.with_columns(before_ns=before, from_ns="start_ns").sort("start_ns"),
-            left_on="at",
-            right_on="start_ns",
-            by=keys or None,
-            check_sortedness=False,
-        )
-        .sort("order")
-    )
+    begun = merged.with_columns(before_ns=before, from_ns="start_ns").sort("start_ns")
+    asked = instants.select(*keys, "at").with_row_index("order").sort("at")
+    found = asked.join_asof(
+        begun, left_on="at", right_on="start_ns", by=keys or None, check_sortedness=False
+    ).sort("order")
     inside = pl.min_horizontal("at", "end_ns") - pl.col("from_ns")
     return found.select(covered_ns=(pl.col("before_ns") + inside).fill_null(0)).to_series()
 

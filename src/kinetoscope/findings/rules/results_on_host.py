@@ -230,19 +230,9 @@ def _calls(view: RankView) -> pl.DataFrame:
     work = view.work.select("launch", "duration_ns", "bytes", reads).drop_nulls("launch")
     called = view.called if work["read"].any() else host.clear().with_columns(END)  # nothing read, no loop
     calls = called.select("id", "lane", "start_ns", "end_ns", asks=matching(called, "name", ASKS))
-    each = work.select(
-        host["lane"].gather(work["launch"]),
-        host["start_ns"].gather(work["launch"]),
-        "duration_ns",
-        "bytes",
-        "read",
-    ).sort("start_ns")
-    found = each.join_asof(
-        calls.select("lane", "start_ns", "id").sort("start_ns"),
-        on="start_ns",
-        by="lane",
-        check_sortedness=False,
-    )
+    each = host.select("lane", "start_ns")[work["launch"]].hstack(work.drop("launch")).sort("start_ns")
+    begun = calls.select("lane", "start_ns", "id").sort("start_ns")
+    found = each.join_asof(begun, on="start_ns", by="lane", check_sortedness=False)
     other = ~pl.col("read")
     by_call = found.drop_nulls("id").group_by("id").agg(
         pl.col("read").any(),
@@ -315,14 +305,5 @@ def _waits_in(view: RankView, loops: pl.DataFrame) -> pl.Series:
 
 def _inside(events: pl.DataFrame, loops: pl.DataFrame) -> pl.Series:
     """The events (``id``, ``lane``, ``start_ns``) that begin in a loop."""
-    found = (
-        events.select("id", "lane", "start_ns")
-        .sort("start_ns")
-        .join_asof(
-            loops.select("lane", "start_ns", "end_ns").sort("start_ns"),
-            on="start_ns",
-            by="lane",
-            check_sortedness=False,
-        )
-    )
-    return found.filter(pl.col("start_ns") < pl.col("end_ns"))["id"]
+    bounds = loops.select("lane", "start_ns", "end_ns")
+    return intervals.beginning_in(events.select("id", "lane", "start_ns"), bounds, ["lane"])["id"]

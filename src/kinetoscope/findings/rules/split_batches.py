@@ -162,14 +162,6 @@ def _nodes(view: RankView) -> pl.DataFrame:
     return nodes.with_columns(place, passes=pl.len().over("joint"))
 
 
-def _several(view: RankView, nodes: pl.DataFrame) -> pl.DataFrame:
-    """From the first node of each step that runs again to the first of the last time that such nodes do:
-    ``began_ns``, ``last_ns`` by step, sorted."""
-    ends = nodes.filter(pl.col("pass") == pl.col("passes") - 1).group_by("step")
-    begins = nodes.group_by("step").agg(began_ns=pl.min("start_ns"))
-    return begins.join(ends.agg(last_ns=pl.min("start_ns")), on="step").sort("began_ns")
-
-
 def _within(events: pl.DataFrame, bounds: pl.DataFrame, at: str = "start_ns") -> pl.DataFrame:
     events = events.sort(at).join_asof(bounds, left_on=at, right_on="began_ns", check_sortedness=False)
     return events.filter(pl.col(at) < pl.col("last_ns"))
@@ -177,7 +169,9 @@ def _within(events: pl.DataFrame, bounds: pl.DataFrame, at: str = "start_ns") ->
 
 def _losses(view: RankView, nodes: pl.DataFrame) -> Findings:
     """The finding on ``nodes`` that run again for each of several losses, which add to the same gradients."""
-    bounds = _several(view, nodes)
+    begins = nodes.group_by("step").agg(began_ns=pl.min("start_ns"))
+    ends = nodes.filter(pl.col("pass") == pl.col("passes") - 1).group_by("step")
+    bounds = begins.join(ends.agg(last_ns=pl.min("start_ns")), on="step").sort("began_ns")
     adds = _within(view.inside(view.host(AUTOGRAD_NODE + ".*AccumulateGrad$")), bounds)
     updates = _within(view.inside(view.host(OPTIMIZER)), bounds)
     if len(updates) or adds["step"].n_unique() < view.steps:
