@@ -129,15 +129,13 @@ def launched(trace: Trace) -> pl.DataFrame:
 def _own(events: pl.DataFrame, compilation: CompiledProgram) -> pl.DataFrame:
     """``events`` with ``graph`` and ``kernel`` (row numbers of the compilation, or null) and ``basis``."""
     events = _graph_of(events, compilation)
-    kernels = pl.DataFrame(
-        [
-            (i, k.graph, k.compile_id, name)
-            for i, k in enumerate(compilation.kernels)
-            for name in dict.fromkeys((k.name, k.symbol))
-        ],
-        schema={"kernel": pl.UInt32, "graph": pl.UInt32, "compile_id": pl.String, "base": pl.String},
-        orient="row",
-    )
+    rows = [
+        (i, k.graph, k.compile_id, name)
+        for i, k in enumerate(compilation.kernels)
+        for name in dict.fromkeys((k.name, k.symbol))
+    ]
+    columns = {"kernel": pl.UInt32, "graph": pl.UInt32, "compile_id": pl.String, "base": pl.String}
+    kernels = pl.DataFrame(rows, columns, orient="row")
     name = pl.col("name")
     events = events.with_columns(
         base=pl.when(name.is_in(kernels["base"].unique().implode()))
@@ -171,15 +169,10 @@ def _own(events: pl.DataFrame, compilation: CompiledProgram) -> pl.DataFrame:
 
 def _graph_of(events: pl.DataFrame, compilation: CompiledProgram) -> pl.DataFrame:
     """The graph of that key; where compilations share one (a cache hit), the one of that compile id."""
-    graphs = pl.DataFrame(
-        [
-            (g.key, g.compile_id, compilation.frames[g.frame].rank, g.index)
-            for g in compilation.graphs
-            if g.key
-        ],
-        schema={"hash": pl.String, "compile_id": pl.String, "rank": pl.Int32, "graph": pl.UInt32},
-        orient="row",
-    )
+    found = (graph for graph in compilation.graphs if graph.key)
+    rows = [(g.key, g.compile_id, compilation.frames[g.frame].rank, g.index) for g in found]
+    columns = {"hash": pl.String, "compile_id": pl.String, "rank": pl.Int32, "graph": pl.UInt32}
+    graphs = pl.DataFrame(rows, columns, orient="row")
     keys = ["hash", "rank"]
     if graphs["rank"].n_unique() <= 1:
         # One log and several traces: the same program ran on every rank.

@@ -65,16 +65,11 @@ def fill(compilation: CompiledProgram, owned: pl.DataFrame, window_ns: int) -> C
         calls=pl.n_unique("call").cast(pl.Int64),
         extern_device_time_us=library.sum() / 1000,
     )
-    frame_of = pl.DataFrame(
-        [(g.index, g.frame) for g in compilation.graphs],
-        schema={"graph": pl.UInt32, "frame": pl.UInt32},
-        orient="row",
-    )
-    silent = pl.DataFrame(
-        [(f.compile_id, f.index) for f in silent_frames(compilation)],
-        schema={"region": pl.String, "frame": pl.UInt32},
-        orient="row",
-    ).unique("region", keep="last")
+    frames_of = [(g.index, g.frame) for g in compilation.graphs]
+    frame_of = pl.DataFrame(frames_of, {"graph": pl.UInt32, "frame": pl.UInt32}, orient="row")
+    regions = [(f.compile_id, f.index) for f in silent_frames(compilation)]
+    silent = pl.DataFrame(regions, {"region": pl.String, "frame": pl.UInt32}, orient="row")
+    silent = silent.unique("region", keep="last")
     unclaimed = owned.filter(pl.col("graph").is_null() & pl.col("hash").is_null())
     parts = [owned.join(frame_of, on="graph"), unclaimed.join(silent, on="region")]
     frames = pl.concat([part.select("frame", "duration_ns", "inside_ns") for part in parts])

@@ -69,19 +69,11 @@ def _host_rows(trace: Trace) -> pl.DataFrame:
     # Of the op around the launch, as everywhere else.
     device = _summed(tree["stands_for"][trace.device_events["op"]], trace.device_events["duration_ns"])
     device_self = _by_row(tree, device["id"], device["ns"], "device_self_ns")
+    levels = _levels(tree, device)
+    totals = (_by_row(tree, level["id"], level["ns"], "device_total_ns") for level in levels)
+    own = calls.with_columns(host_self_ns="host_total_ns")
     return (
-        pl.concat(
-            [
-                calls.with_columns(host_self_ns="host_total_ns"),
-                children,
-                device_self,
-                *(
-                    _by_row(tree, level["id"], level["ns"], "device_total_ns")
-                    for level in _levels(tree, device)
-                ),
-            ],
-            how="diagonal",
-        )
+        pl.concat([own, children, device_self, *totals], how="diagonal")
         .with_columns(pl.exclude("name", "category").fill_null(0))
         .with_columns(pl.col("name").cast(pl.String).str.replace(f"{STEP}.*", ANY_STEP))
         .rename({"category": "kind"})

@@ -7,18 +7,8 @@ import polars as pl
 from kinetoscope.analysis.events.rows import matching
 
 COLUMNS = [
-    "id",
-    "event",
-    "kind",
-    "name",
-    "device",
-    "stream",
-    "start_ns",
-    "duration_ns",
-    "op",
-    "op_name",
-    "step",
-]
+    "id", "event", "kind", "name", "device", "stream", "start_ns", "duration_ns", "op", "op_name", "step"
+]  # fmt: skip
 FUSIBLE = r"^(elementwise|copy|random)$"
 # Compilers load by an index in the kernel that computes with it.
 GATHERS = (

@@ -164,19 +164,12 @@ def parts(trace: Trace) -> pl.DataFrame:
     sums = table.group_by("step", "part").agg(
         device_ns=pl.col("duration_ns").sum(), launches=pl.len().cast(pl.Int64)
     )
-    exposed = [
-        intervals.length(
-            intervals.subtract(
-                intervals.union(of, ["step"]),
-                intervals.union(table.filter(pl.col("part") != part), ["step"]),
-                ["step"],
-            ),
-            ["step"],
-        ).with_columns(part=pl.lit(part))
-        for (part,), of in table.group_by("part", maintain_order=True)
-    ]
-    lengths = pl.DataFrame(schema={"step": pl.UInt32, "length_ns": pl.Int64, "part": pl.String})
-    lengths = pl.concat([lengths, *exposed]).rename({"length_ns": "exposed_ns"})
+    exposed = [pl.DataFrame(schema={"step": pl.UInt32, "length_ns": pl.Int64, "part": pl.String})]
+    for (part,), of in table.group_by("part", maintain_order=True):
+        own, others = (intervals.union(one, ["step"]) for one in (of, table.filter(pl.col("part") != part)))
+        alone = intervals.subtract(own, others, ["step"])
+        exposed.append(intervals.length(alone, ["step"]).with_columns(part=pl.lit(part)))
+    lengths = pl.concat(exposed).rename({"length_ns": "exposed_ns"})
     figures = ["bytes", "flops", "memory_ns", "compute_ns"]
     known = (
         table.select("id", "step", "part")

@@ -214,15 +214,9 @@ def _named(trace: Trace, attention: pl.DataFrame, found: pl.DataFrame) -> pl.Dat
     no other step; ``mixed`` where there are both."""
     host = trace.host_events
     launches = attention["launch"]
-    attends = pl.DataFrame(
-        {
-            "row": nearest(host, _says_a_phase(host)).gather(launches),
-            "start_ns": host["start_ns"].gather(launches),
-        }
-    )
-    attends = attends.sort("start_ns").pipe(
-        intervals.beginning_in, found.select("step", "start_ns", "end_ns")
-    )
+    row = nearest(host, _says_a_phase(host)).gather(launches)
+    attends = pl.DataFrame({"row": row, "start_ns": host["start_ns"].gather(launches)})
+    attends = intervals.beginning_in(attends, found.select("step", "start_ns", "end_ns"))
     attends = attends.with_columns(
         of_step=pl.len().over("step"), alone=pl.col("step").n_unique().over("row") == 1
     )
