@@ -180,6 +180,13 @@ def test_a_decorator_of_the_authors_only_hands_a_phase_on():
     assert "inner" not in rows
 
 
+def test_a_comprehension_is_the_line_that_it_is_written_in():
+    run = epochs()
+    run.sample("after", "<module> 6 main 15 main.<locals>.<genexpr> 15 Net.forward 3", times=60)
+    row = named(run.divided())["line 15 of main"]
+    assert (row.time_us / 1e6, row.where) == (pytest.approx(60 * EVERY_S), "train.py:15")
+
+
 def test_handlers_that_a_library_calls_are_phases_of_their_own():
     run = epochs()
     fired = "<module> 5 lib/engine.py!Engine.run 40 lib/engine.py!Engine.fire 9"

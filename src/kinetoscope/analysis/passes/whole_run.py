@@ -9,6 +9,7 @@ that of the steps, by lines where there is none, or by what torch or Python does
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Literal
@@ -36,6 +37,8 @@ PASSED_ON = 0.9
 # What torch or Python does and is a phase by itself wherever it is, or where it is no part of the steps.
 IMPORTING, COMPILING, OPTIMIZER = "importing", "compiling", "optimizer"
 NAMED = ("loading data", "saving")
+# What has no name of its own: it is the line that it is written in.
+NAMELESS = re.compile("<(genexpr|listcomp|setcomp|dictcomp|lambda)>$")
 
 Kind = Literal["steps", "importing", "compiling", "setup", "phase", "other"]
 
@@ -393,6 +396,9 @@ class _Phases:
             function = self.tree.nodes[node].parent
             line = self.tree.nodes[node].line
             self._add_lines(function, (line, line), line, part.samples, part, in_loop=in_loop)
+            return
+        if NAMELESS.search(place.name) and self.tree.nodes[node].parent >= 0:
+            self._add(self.tree.nodes[node].parent, part, in_loop=in_loop)
             return
         if not does and self._hands_on(node):
             own = list(self._authors_below(node))
