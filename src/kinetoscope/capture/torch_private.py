@@ -320,12 +320,14 @@ def tensors_in(value: Any) -> list[Any]:
 
 def read_in_silence(tensors: Sequence[Any]) -> list[Any]:
     """Values of tensors, as lists, without the program's modes and subclasses hearing of it; none where the
-    program wants to hear of what waits for its device."""
+    program wants to hear of what waits for its device, or captures a graph, which that would end."""
     import torch
 
     with asked_in_silence(), torch._C._DisableTorchDispatch():
-        heard = any(one.is_cuda for one in tensors) and torch.cuda.get_sync_debug_mode()
-        return [] if heard else [one.tolist() for one in tensors]
+        waits = any(one.is_cuda for one in tensors)
+        if waits and (captures_now() or torch.cuda.get_sync_debug_mode()):
+            return []
+        return [one.tolist() for one in tensors]
 
 
 @contextlib.contextmanager

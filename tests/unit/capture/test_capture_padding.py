@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from kinetoscope.capture import torch_private  # noqa: E402
 from kinetoscope.capture.recorder.lines import Lines  # noqa: E402
 from kinetoscope.capture.steps.ledgers import Ledgers  # noqa: E402
 from kinetoscope.capture.steps.padding import ENOUGH, PaddingGiven  # noqa: E402
@@ -168,6 +169,21 @@ def test_all_calls_of_a_step_count() -> None:
 
 def test_a_batch_without_padding_counts() -> None:
     assert given(lambda: Encoder()(*texts([8, 8], 8))) == BatchPadding(16, 0, 0, 2)
+
+
+@pytest.mark.parametrize("captures", [True, False])
+def test_tables_of_a_device_are_not_read_while_a_graph_is_captured(
+    monkeypatch: pytest.MonkeyPatch, captures: bool
+) -> None:
+    class OfDevice:
+        is_cuda = True
+
+        def tolist(self) -> list[int]:
+            return [1]
+
+    monkeypatch.setattr(torch_private, "captures_now", lambda: captures)
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 0)
+    assert torch_private.read_in_silence([OfDevice()]) == ([] if captures else [[1]])
 
 
 KINDS = torch.cat([torch.zeros(3, 5), torch.ones(3, 4), torch.zeros(3, WIDTH - 9)], 1).long()
