@@ -41,7 +41,7 @@ def generated(
 def test_what_is_new_is_written_alone() -> None:
     (finding,) = grown_cache.find(generated(LENGTH, LENGTH + 1, LENGTH + 2).view())
     assert finding.title == (
-        "8 concatenations per step copy all that was kept to add a little to it, more each time: 1.60 ms"
+        "8 concatenations per step of all that was kept with a little that is new, more each time: 1.60 ms"
     )
     assert finding.saving.us == pytest.approx(2 * LAYERS * (US - 3), rel=0.02)  # 3 µs a kernel
 

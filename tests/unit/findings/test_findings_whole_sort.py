@@ -45,7 +45,7 @@ FIRST = ("aten::slice", ["1", "0", "100", "1"])
 
 def test_finding_the_first_few_takes_a_fifth() -> None:
     (finding,) = whole_sort.find(steps(FIRST).view())
-    assert finding.title == ("1 sort per step orders everything, and only the first few are used: 1.00 ms")
+    assert finding.title == "1 sort of everything per step, of which only the first few are used: 1.00 ms"
     # A number has 32 bits, its place 64: counted once, then four times read and written; or read five times.
     sorting, finding_few = 4 + 4 * 2 * (4 + 8), 5 * 4
     assert finding.saving.us == pytest.approx(US * (1 - finding_few / sorting), rel=0.02)

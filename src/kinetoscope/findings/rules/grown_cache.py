@@ -67,9 +67,8 @@ def find(view: RankView) -> Findings:
     left = pl.max_horizontal(pl.col("duration_ns") * pl.col("added"), FIXED_NS)
     work = work.with_columns(saved_ns=(pl.col("duration_ns") - left).clip(0))
     number = view.counted(work["op"].n_unique(), "concatenation")
-    copies = "copies" if number.startswith("1 ") else "copy"
     yield Finding(
-        title=f"{number} per {view.unit} {copies} all that was kept to add a little to it, more each time: "
+        title=f"{number} per {view.unit} of all that was kept with a little that is new, more each time: "
         f"{numbers.time(view.us_of(work))}",
         affected_us=view.us_of(work),
         saving=savings.device(view, work, "the concatenations, but for writing what is new"),

@@ -57,9 +57,8 @@ def find(view: RankView) -> Findings:
     work = work.with_columns(saved_ns=(pl.col("duration_ns") * (1 - left)).clip(0))
     work = work.sort("duration_ns", descending=True)
     number = view.counted(work["sort"].n_unique(), "sort")
-    orders = "orders" if number.startswith("1 ") else "order"
     yield Finding(
-        title=f"{number} per {view.unit} {orders} everything, and only the first few are used: "
+        title=f"{number} of everything per {view.unit}, of which only the first few are used: "
         f"{numbers.time(view.us_of(work))}",
         affected_us=view.us_of(work),
         saving=savings.device(view, work, "a fifth of the sorts' time for finding the first few alone"),
