@@ -254,7 +254,9 @@ def test_from_the_first_screen_to_the_source_in_ten_clicks(opened: Open, shared_
         shared_data / "compile-logs" / "mixnet_l_train.log.gz",
     ]
     page = opened(html.render(build(load(*inputs), page=True), ["mixnet"]))
-    assert "saves about 81.7 ms" in page.inner_text(".finding >> nth=0").replace("\N{NO-BREAK SPACE}", " ")
+    # 76.6 ms of idle time end with a launch out of compiled code, counted in the file's raw events,
+    # less what a CUDA graph still pauses between its kernels; 6.4 ms end with others' launches.
+    assert "saves about 71.8 ms" in page.inner_text(".finding >> nth=0").replace("\N{NO-BREAK SPACE}", " ")
     page.click(".top nav >> text=Kernels")
     page.click("#kernels th button:text-is('could save')")
     page.click("#kernels a.mono[title^=triton] >> nth=0")
