@@ -198,6 +198,34 @@ def test_a_fused_optimizer_is_advised_where_there_is_one(name: str, snippet: str
     assert only(optimizer_not_fused.find(view(step, *kernels))).snippet == snippet
 
 
+def in_groups(groups: int, of: int = 1, kernel: str = "multi_tensor_apply_kernel") -> RankView:
+    """An optimizer that updates so many groups, of so many parameters each, with two ops on lists."""
+    program = Eager()
+    for _ in range(2):
+        for number in range(groups * of):
+            program.backward("torch::autograd::AccumulateGrad", sequence=number)
+        with program.around("Optimizer.step#SGD.step"):
+            for _ in range(groups):
+                for op in ("aten::_foreach_mul_", "aten::_foreach_add_"):
+                    program.run(op, kernel=kernel, us=2)
+        program.step()
+    return program.view()
+
+
+@pytest.mark.parametrize("kernel", ["multi_tensor_apply_kernel", "multi_tensor_apply<FusedSgdMathFunctor>"])
+def test_parameters_in_groups_of_their_own_belong_together_fused_or_not(kernel: str) -> None:
+    """160 groups of two ops of 20 µs each; two groups remain."""
+    finding = only(optimizer_not_fused.find(in_groups(160, kernel=kernel)))
+    assert finding.title == "The optimizer updates 160 groups of one parameter each, one after the other"
+    assert finding.saving.us == pytest.approx(158 * 2 * 20, rel=0.02)
+    assert finding.saving.condition
+
+
+@pytest.mark.parametrize("groups", [in_groups(160, of=2), in_groups(12)])
+def test_groups_of_several_parameters_and_a_few_of_one_are_not_taken_for_such(groups: RankView) -> None:
+    assert not any(finding.subject for finding in optimizer_not_fused.find(groups))
+
+
 # Recompilations.
 
 
@@ -697,6 +725,11 @@ def test_written_out_attention_takes_its_calls_along(between: str, masked: bool)
     assert stretch.select("start_ns", "end_ns").rows() == [(100_000, 420_000)]
     assert stretch["share"].item() == pytest.approx(1 - 20 / 320)
     assert ("FlexAttention with a block mask" in finding.advice) == masked
+    assert "scaled_dot_product_attention" in finding.advice
+    module = traces.host("nn.Module: MultiheadAttention_3", 95, 360, "python_function")
+    (finding,) = unfused_attention.find(view(traces.step(1, 0, 500), module, *events))
+    assert "need_weights=False" in finding.advice
+    assert "need_weights=False" in str(finding.snippet)
 
 
 @pytest.mark.parametrize(

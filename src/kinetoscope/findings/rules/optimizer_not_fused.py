@@ -2,7 +2,8 @@
 
 What it finds
     ``Optimizer.step`` as a loop over parameters, or with ``foreach``: dozens to thousands of elementwise
-    kernels.
+    kernels. And parameters each in a group of its own, as where a learning rate is given by name: the
+    optimizer then updates them one by one, ``foreach``, fused or not.
 
 Why it is slow
     Each kernel reads and writes optimizer state that the next reads again, and each pays a launch.
@@ -12,34 +13,50 @@ How it decides
     each
     state once: 60 % of the device time counts as saved, and with it the time that the device idles during
     ``Optimizer.step``.
+    Groups: in each ``Optimizer.step`` the ops on lists are called at least 20 times each, and less than two
+    gradients are computed for each call. That they become two, such as those with weight decay and those
+    without, is the condition of the saving: the host's time for all others, and that of their kernels below
+    5 µs.
 
 What to do
-    ``torch.optim.AdamW(…, fused=True)`` (Adam, AdamW, SGD); compile ``optimizer.step`` of any other.
+    ``torch.optim.AdamW(…, fused=True)`` (Adam, AdamW, SGD); compile ``optimizer.step`` of any other. Put
+    parameters that have the same options into one group.
 
 Source
-    PyTorch documentation of torch.optim, "fused".
+    PyTorch documentation of torch.optim, "fused"; facebookresearch/detectron2 (``reduce_param_groups``).
 """
 
 from kinetoscope.analysis.events.backward import updates
+from kinetoscope.analysis.events.torch_names import GRADIENT
 from kinetoscope.findings.rule import *
 
 KERNELS = 30  # a fused optimizer needs a handful
 FUSED = r"(?i)Fused(Optimizer|Adam|SGD|Adagrad)|triton_"
 GAIN = 0.6
 WITH_FUSED = ("Adam", "AdamW", "SGD")  # on a device; Adagrad's fused one is the CPU's
+ON_LISTS = r"^aten::_(foreach|fused)_"
+GROUPS = 20  # a model whose layers have learning rates of their own has fewer
+OF_ONE = 2  # gradients for a group, at which they are of several parameters each
+TOGETHER = 2  # groups that remain: those with weight decay and those without
+TINY_NS = 5_000  # kernels that take as long for one tensor as for many
 
 
 def find(view: RankView) -> Findings:
     kernels = view.work.filter(
         (pl.col("category").cast(pl.String) == "optimizer") & (pl.col("kind") == "kernel")
     )
+    if len(kernels) < GROUPS * view.steps:
+        return
+    calls = view.inside(updates(view.trace))
+    calls = calls.filter(matching(calls, "name", r"^Optimizer\.step#"))
+    if groups := _groups(view, calls):
+        yield _in_groups(view, calls, kernels, groups)
+        return
     if (
         len(kernels) < KERNELS * view.steps
         or kernels["name"].unique().cast(pl.String).str.contains(FUSED).any()
     ):
         return
-    calls = view.inside(updates(view.trace))
-    calls = calls.filter(matching(calls, "name", r"^Optimizer\.step#"))
     name = _name(calls)
     fused = name in WITH_FUSED
     idle = savings.idle(view, view.idle_during(calls), "")
@@ -53,6 +70,40 @@ def find(view: RankView) -> Findings:
         snippet=f"optimizer = torch.optim.{name}(model.parameters(), fused=True)"
         if fused
         else "optimizer.step = torch.compile(optimizer.step)",
+        source=evidence.source(view, calls["id"]),
+    )
+
+
+def _groups(view: RankView, calls: pl.DataFrame) -> int:
+    """How many groups an optimizer's step has, where most are of one parameter; else 0."""
+    host = view.trace.host_events
+    lists = host.filter(matching(host, "name", ON_LISTS) & pl.col("parent").is_in(calls["id"].implode()))
+    each = lists.group_by("parent", "name").len().group_by("parent").agg(pl.col("len").min())
+    gradients = view.inside(host.filter(matching(host, "name", GRADIENT)))
+    if each.is_empty() or len(gradients) >= OF_ONE * each["len"].sum():
+        return 0
+    groups = whole(each["len"].median())
+    return groups if groups >= GROUPS else 0
+
+
+def _in_groups(view: RankView, calls: pl.DataFrame, kernels: pl.DataFrame, groups: int) -> Finding:
+    share = 1 - TOGETHER / groups
+    tiny = kernels.filter(pl.col("duration_ns") < TINY_NS)
+    saving = savings.device(
+        view,
+        tiny,
+        f"the optimizer's host time and its kernels below 5 µs, for {groups - TOGETHER} of {groups} groups",
+        pl.col("duration_ns") * share,
+        savings.called(view, calls, share),
+    )
+    return Finding(
+        subject="groups",
+        title=f"The optimizer updates {groups} groups of one parameter each, one after the other",
+        saving=savings.if_so(saving, f"their options allow {TOGETHER} groups"),
+        evidence=[evidence.of(view, "Optimizer.step", calls)],
+        advice="Put parameters that have the same options into one group: foreach and fused updates go "
+        "group by group.",
+        snippet='groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0}]',
         source=evidence.source(view, calls["id"]),
     )
 

@@ -15,12 +15,13 @@ How it decides
 
 What to do
     ``torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=…)``, or FlexAttention for masks and
-    biases of your own.
+    biases of your own. ``nn.MultiheadAttention`` does so where it is called with ``need_weights=False``.
 
 Source
     FlashAttention (Dao et al., 2022); PyTorch tutorial on scaled_dot_product_attention.
 """
 
+from kinetoscope.analysis.origins.attribution import attribution, lines_of_work
 from kinetoscope.findings.rule import *
 
 BATCHED = r"^aten::(bmm|baddbmm|matmul|einsum)"
@@ -37,6 +38,7 @@ SPARSE = (
     " Where its mask leaves out most pairs (a window, documents in a row), FlexAttention with a block mask "
     "does not compute them."
 )
+OF_TORCH = "MultiheadAttention"  # torch's own module, which writes attention out if it returns the weights
 BASIS = (
     "all of the softmax and elementwise time, 40 % of the products', and the host's time from the first "
     "product's call to the last one's end, but for the longest op of it"
@@ -58,6 +60,7 @@ def find(view: RankView) -> Findings:
     shown = f"{len(attention)} kernels around {len(softmaxes)} softmaxes"
     saved = pl.when("product").then(pl.col("duration_ns") * GAIN).otherwise("duration_ns")
     single = in_single_precision(attention)
+    returned = _of_torch(view, softmaxes)
     yield Finding(
         title="Attention is written out (matmul, softmax, matmul) "
         f"{numbers.times(round(view.per_step(len(softmaxes))))} per {view.unit}",
@@ -65,10 +68,16 @@ def find(view: RankView) -> Findings:
         saving=savings.device(view, attention, BASIS, saved, savings.called(view, _replaced(view, chains))),
         at_most="low" if single else "high",
         evidence=[evidence.of(view, shown, attention)],
-        advice="Use scaled_dot_product_attention: the scores then never leave the chip."
+        advice=(
+            "Call nn.MultiheadAttention with need_weights=False: else it returns the scores of all pairs."
+            if returned
+            else "Use scaled_dot_product_attention: the scores then never leave the chip."
+        )
         + (SPARSE if matching(attention, "op_name", MASKED).any() else "")
         + (IN_SINGLE_PRECISION if single else ""),
-        snippet="y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
+        snippet="y, _ = self.attention(q, k, v, need_weights=False)"
+        if returned
+        else "y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
         source=evidence.source(view, softmaxes["op"]),
     )
 
@@ -103,6 +112,13 @@ def written_out(view: RankView) -> pl.DataFrame:
     rows = spans.select("chain", at=pl.int_ranges("before", pl.col("after") + 1)).explode("at")
     found = kernels.select("at", "row", "product", "softmax")[rows["at"]]
     return pl.concat([work[found["row"]], found.drop("row"), rows.select("chain")], how="horizontal")
+
+
+def _of_torch(view: RankView, softmaxes: pl.DataFrame) -> bool:
+    """Whether most of it is computed by torch's own module of attention."""
+    known = attribution(view.trace)["module_name"], lines_of_work(view.trace, view.lines)["module"]
+    modules = pl.select(pl.coalesce(one.gather(softmaxes["id"]).cast(pl.String) for one in known)).to_series()
+    return 2 * whole(modules.str.contains(rf"^{OF_TORCH}(_\d+)?$").sum()) > len(softmaxes)
 
 
 def _replaced(view: RankView, chains: pl.DataFrame) -> pl.DataFrame:
