@@ -53,22 +53,22 @@ if "compiled" in FIX:
 
 class PointSource:
     def __init__(self, place):
-        self.place = place
+        self.place = (*place, 2)
 
     def update_e(self, grid):
-        grid.e[*self.place, 2] += math.sin(2 * math.pi * grid.passed / PERIOD)
+        grid.e[self.place] += math.sin(2 * math.pi * grid.passed / PERIOD)
 
 
 class Detector:
     """What arrives at a place."""
 
     def __init__(self, place):
-        self.place, self.seen = place, []
+        self.place, self.seen = (*place, 2), []
         self.every = 20 if "detector-rarely" in FIX else 1
 
     def detect(self, grid):
         if grid.passed % self.every == 0:
-            self.seen.append(grid.e[*self.place, 2].item())
+            self.seen.append(grid.e[self.place].item())
 
 
 class Grid:
