@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import itertools
+import pickle
 import sys
 import threading
 import warnings
@@ -12,6 +13,7 @@ import weakref
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -281,6 +283,29 @@ def test_what_the_program_puts_in_a_method_s_place_stays_there() -> None:
     assert Owner().call() == "the program's"
     assert len(seen) == 1
     Owner.call = original  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("kind", [CallWatch, ReturnWatch])
+def test_what_a_class_s_dict_holds_is_called_and_pickled_as_the_method(kind: type[CallWatch]) -> None:
+    """cloudpickle, by which many programs hand classes of ``__main__`` to other processes, takes it there."""
+    watch, method = kind(Owner, "call", lambda owner: None), Owner.call
+    watch.install()
+    found = vars(Owner)["call"]
+    watch.remove()
+    assert found is watch
+    assert found(Owner()) == Owner().call()
+    assert pickle.loads(pickle.dumps(found)) is method
+
+
+def test_a_watched_call_of_modules_is_mocked_as_ever() -> None:
+    watch = CallWatch(torch.nn.Module, "__call__", lambda module: None)
+    watch.install()
+    try:
+        with mock.patch.object(torch.nn.Module, "__call__", autospec=True, return_value="mocked"):
+            assert torch.nn.ReLU()(torch.ones(1)) == "mocked"
+        assert torch.nn.ReLU()(torch.ones(1)).item() == 1.0
+    finally:
+        watch.remove()
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))

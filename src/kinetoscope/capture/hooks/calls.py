@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import operator
 from collections.abc import Callable, Mapping
@@ -17,7 +18,8 @@ Seeing = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], None]
 class MethodStandIn:
     """An object in the place of a class's method; what the program has put there since stays.
 
-    Several may stand there, each over the one that came before, and leave in any order.
+    Several may stand there, each over the one that came before, and leave in any order. Who takes it out of
+    the class's ``__dict__``, as mocks and cloudpickle do, can call it and pickle it as the method itself.
     """
 
     def __init__(self, owner: Any, name: str) -> None:
@@ -46,6 +48,11 @@ class MethodStandIn:
     def original(self) -> Any:
         """The method itself, whoever stands in for it."""
         return self.method.original if isinstance(self.method, MethodStandIn) else self.method
+
+    __call__ = original
+
+    def __reduce__(self) -> tuple[Callable[[Any], Any], tuple[Any]]:
+        return copy.copy, (self.original,)  # of a function that is the function itself
 
     def install(self) -> None:
         if not self.installed:
