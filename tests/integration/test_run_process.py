@@ -12,7 +12,7 @@ import pytest
 
 from broad import broad
 from kinetoscope.sources.run import load
-from programs import OPTIMIZERS, TRAIN, Programs, Run
+from programs import OPTIMIZERS, ROOT, TRAIN, Programs, Run
 
 # What `docs/evidence/recording.md` lists under "What is changed in the process" is left out, and no more.
 SEES = """
@@ -202,6 +202,52 @@ WORDS = [
     "--no-report",
     "é\n",
 ]
+
+
+@pytest.mark.parametrize("given", [["-u", "PYTHONPATH"], ["PYTHONPATH="], ["PYTHONPATH=/nowhere"]])
+def test_a_shell_s_script_may_add_to_where_python_looks(programs: Programs, given: list[str]):
+    """Children of the program look there, too."""
+    programs.write("", "src/own.py")
+    shows = "import os, own; print(os.environ['PYTHONPATH'])"
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {shows!r}])"
+    programs.write(f"import torch\n{shows}\n{child}")
+    programs.write("", "src/torch.py")
+    script = f"export PYTHONPATH=$PWD/src:$PYTHONPATH\n{sys.executable} prog.py\n"
+    programs.write(script, "train.sh")
+    ours = f"import sys; sys.path.insert(0, {str(ROOT / 'src')!r}); from kinetoscope.cli import run; run()"
+    plain = programs.execute(["env", *given, "sh", "train.sh"])
+    run = programs.execute(
+        ["env", *given, sys.executable, "-c", ours, "run", "--no-report", "--", "sh", "train.sh"]
+    )
+    assert len(plain.out.splitlines()) == 2, plain.err
+    assert (run.status, run.out) == (0, plain.out), run.err
+
+
+def test_a_script_that_names_no_interpreter_is_the_shell_s(programs: Programs):
+    script = programs.write("echo $0 $1\nexit 7", "train")
+    script.chmod(0o755)
+    plain, run = programs.execute(["env", "./train", "x"]), programs.record("--", "./train", "x")
+    assert (run.status, run.out) == (plain.status, plain.out) == (7, "./train x\n")
+
+
+def test_what_is_said_does_not_go_to_standard_output_where_standard_error_is_closed(programs: Programs):
+    script = programs.write(TRAIN + "train(100)\nprint(sys.stderr)")
+    command = f"exec {sys.executable} -m kinetoscope run --no-report {script} 2>&-"
+    run = programs.execute(["sh", "-c", command])
+    assert (run.status, run.out) == (0, "None\n")
+    assert run.steps["profiled_s"]
+
+
+@pytest.mark.parametrize(
+    "options", [["-Om"], ["-X", "dev", "-Bsm"], ["--check-hash-based-pycs", "always", "-m"]]
+)
+def test_options_of_python_are_the_program_s_however_they_are_written(programs: Programs, options: list[str]):
+    script = programs.write("import sys\nprint(sys.flags, sys._xoptions, sys.argv)")
+    *before, last = options
+    own = [*before, *([] if last == "-m" else [last.removesuffix("m")])]
+    plain = programs.plain(*own, str(script))
+    run = programs.execute([sys.executable, *options, "kinetoscope", "run", "--no-report", str(script)])
+    assert (run.status, run.out) == (0, plain.out), run.err
 
 
 def test_words_after_the_script_are_the_program_s(programs: Programs):

@@ -97,4 +97,5 @@ def _harmlessly(act: "Callable[[], None]", name: str) -> None:
     try:
         act()
     except Exception as error:
-        print(f"kinetoscope: {name} is not recorded: {type(error).__name__}: {error}", file=sys.stderr)
+        if sys.stderr is not None:
+            print(f"kinetoscope: {name} is not recorded: {type(error).__name__}: {error}", file=sys.stderr)

@@ -10,6 +10,7 @@ children.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -256,15 +257,23 @@ def _signal_name(number: int) -> str:
 
 
 def _interpreter_flags() -> list[str]:
-    """The options of Python that we were started with: `python -O -X dev -m kinetoscope run …`."""
+    """The options of Python that we were started with: `python -O -X dev -m kinetoscope run …`, or `-Om`."""
     flags: list[str] = []
     words = iter(sys.orig_argv[1:])
     for word in words:
-        if not word.startswith("-") or word in ("-m", "-c"):
+        if word.startswith("--"):  # Python has one such option, with a value
+            flags += [word, next(words, "")]
+            continue
+        option = re.match("-[^cmWX]*", word)
+        if option is None:
             break
-        flags.append(word)
-        if word in ("-X", "-W"):
-            flags.append(next(words, ""))
+        letters, value = option[0], word[option.end() :]
+        if value[:1] in ("W", "X"):
+            flags += [letters + value, *([] if value[1:] else [next(words, "")])]
+            continue
+        flags += [letters] if letters != "-" else []
+        if value:  # -c or -m, which is us
+            break
     return flags
 
 

@@ -57,7 +57,8 @@ SPAWNS = {f"multiprocessing.popen_{kind}" for kind in ("fork", "forkserver", "sp
 def say(text: str) -> None:
     """A message, where stderr takes any: one that is closed or full changes nothing of the program's end."""
     with suppress(OSError, ValueError, AttributeError):
-        print(f"kinetoscope: {text}", file=sys.stderr, flush=True)
+        if sys.stderr is not None:  # print would take standard output for it
+            print(f"kinetoscope: {text}", file=sys.stderr, flush=True)
 
 
 _active: ProcessRecording | None = None  # the recording of this process; there is at most one

@@ -19,6 +19,7 @@ We handle no signal but block them all and take them one after the other, so tha
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -27,6 +28,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 TOGETHER_S = 0.05  # what is sent to many processes, one after the other, has reached all of them by then
 PATIENCE_S = 2.0
@@ -61,7 +63,14 @@ def wait(
     defaults = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)]
     sentinel = _Sentinel()
     try:
-        child = os.posix_spawn(command[0], [*command], variables, setsigmask=mask, setsigdef=defaults)
+        signals: dict[str, Any] = {"setsigmask": mask, "setsigdef": defaults}
+        try:
+            child = os.posix_spawn(command[0], [*command], variables, **signals)
+        except OSError as error:
+            if error.errno != errno.ENOEXEC:
+                raise
+            # A script that names no interpreter is the shell's, for whoever starts it.
+            child = os.posix_spawn("/bin/sh", ["/bin/sh", *command], variables, **signals)
         with _children_reported():
             return _Wait(child, sentinel, is_over, meanwhile).to_the_end()
     finally:

@@ -58,10 +58,16 @@ def _stand_back() -> None:
     spec.loader.exec_module(module)
 
 
+def _python_path() -> "str | None":
+    """PYTHONPATH without us: as it was given, and with what a shell's script has put around that since."""
+    path = os.environ.get("PYTHONPATH", "").replace(HERE + os.pathsep, "").replace(HERE, "")
+    return path or os.environ.get(PYTHONPATH)
+
+
 def _hide() -> None:
     """Leave the environment as the user's shell had it: the program's own children are none of ours."""
-    python_path = os.environ.pop(PYTHONPATH, None)
-    for name in (INSTRUCTIONS, HOME, LAUNCHER, "PYTHONPATH"):
+    python_path = _python_path()
+    for name in (INSTRUCTIONS, HOME, LAUNCHER, PYTHONPATH, "PYTHONPATH"):
         os.environ.pop(name, None)
     if python_path is not None:
         os.environ["PYTHONPATH"] = python_path
@@ -70,7 +76,7 @@ def _hide() -> None:
 def _hide_from_program() -> None:
     """Leave ``os.environ`` as the user's shell had it, and the process's own environment as it is: children
     that are started without one of their own inherit it, and may be the ones to record."""
-    seen, python_path = os.environ._data, os.environ.get(PYTHONPATH)  # pyright: ignore
+    seen, python_path = os.environ._data, _python_path()  # pyright: ignore
     for name in (INSTRUCTIONS, HOME, LAUNCHER, ON_REQUEST, PYTHONPATH, "PYTHONPATH"):
         seen.pop(os.fsencode(name), None)
     if python_path is not None:
@@ -91,7 +97,7 @@ def _begin() -> None:
     words = {os.path.basename(word).removesuffix(".py") for word in sys.orig_argv[:4]}
     if launcher and place is None and words & LAUNCHERS:
         return  # its children inherit the instructions
-    given = os.environ.get(PYTHONPATH, "").split(os.pathsep)
+    given = (_python_path() or "").split(os.pathsep)
     installed = [entry for entry in sys.path if entry not in (HERE, *given)]
     ours = [] if home in installed else [home]
     # Of what is installed next to us, another Python can load our own code alone, which needs no compiler.
@@ -158,7 +164,8 @@ def _is_found_elsewhere(name: str) -> bool:
 
 
 def _say(what: str) -> None:
-    print(f"kinetoscope: {what}", file=sys.stderr)
+    if sys.stderr is not None:  # closed: print would take standard output for it
+        print(f"kinetoscope: {what}", file=sys.stderr)
 
 
 try:
