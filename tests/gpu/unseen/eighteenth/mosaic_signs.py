@@ -82,8 +82,8 @@ class Signs(Dataset):
         boxes = boxes[(boxes[:, 2:4] - boxes[:, :2]).min(1) > 2][:MOST]
         labels = np.full((MOST, 5), -1, np.float32)
         labels[: len(boxes)] = boxes
-        picture = np.ascontiguousarray(whole.transpose(2, 0, 1)) / 255
-        return torch.from_numpy(picture.astype(np.float32)), torch.from_numpy(labels)
+        picture = np.ascontiguousarray(whole.transpose(2, 0, 1)).astype(np.uint8)
+        return torch.from_numpy(picture), torch.from_numpy(labels)
 
 
 class Detector(nn.Module):
@@ -126,9 +126,7 @@ def detector_loss(maps, labels):
 
 def main():
     workers = 12 if "workers" in FIX and not TINY else 2 if "workers" in FIX else 0
-    loader = DataLoader(
-        Signs(), BATCH, num_workers=workers, pin_memory=low, prefetch_factor=4 if workers else None
-    )
+    loader = DataLoader(Signs(), BATCH, num_workers=workers, pin_memory=low)
     batches = iter(loader)  # workers, if there are any, begin before the device is used
     with device:
         model = Detector().to(memory_format=torch.channels_last)
@@ -140,7 +138,8 @@ def main():
                 torch.cuda.synchronize()
             began = time.perf_counter()
         pictures, labels = next(batches)
-        pictures = pictures.to(device, non_blocking=True).contiguous(memory_format=torch.channels_last)
+        pictures = pictures.to(device, non_blocking=True).float() / 255
+        pictures = pictures.contiguous(memory_format=torch.channels_last)
         labels = labels.to(device, non_blocking=True)
         with torch.autocast(device.type, torch.bfloat16, enabled=low):
             maps = model(pictures)
