@@ -230,11 +230,20 @@ def test_a_script_that_names_no_interpreter_is_the_shell_s(programs: Programs):
     assert (run.status, run.out) == (plain.status, plain.out) == (7, "./train x\n")
 
 
-def test_what_is_said_does_not_go_to_standard_output_where_standard_error_is_closed(programs: Programs):
-    script = programs.write(TRAIN + "train(100)\nprint(sys.stderr)")
-    command = f"exec {sys.executable} -m kinetoscope run --no-report {script} 2>&-"
+@pytest.mark.parametrize("closed", [False, True])
+def test_what_is_said_goes_to_the_standard_error_that_the_program_was_started_with(
+    programs: Programs, closed: bool
+):
+    """Not to what the program has put in its place, nor, where it is closed, to standard output."""
+    script = programs.write(
+        TRAIN
+        + "import builtins, io\nshow = print\nbuiltins.print = lambda *words: show('program:', *words)\n"
+        "sys.stderr = io.StringIO()\ntrain(100)\nprint(repr(sys.stderr.getvalue()))"
+    )
+    command = f"exec {sys.executable} -m kinetoscope run --no-report {script} {'2>&-' if closed else ''}"
     run = programs.execute(["sh", "-c", command])
-    assert (run.status, run.out) == (0, "None\n")
+    assert (run.status, run.out) == (0, "program: ''\n")
+    assert ("a step is one Descent.step()" in run.err) != closed
     assert run.steps["profiled_s"]
 
 

@@ -66,15 +66,15 @@ def test_the_latest_phase_counts(tmp_path: Path):
     assert folders.last_phase(tmp_path, 0) == "time"
 
 
-def test_summary_and_reports_say_so_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_summary_and_reports_say_so_first(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     manifest = died(folders.create("x", tmp_path / "r"), "record", *SEGFAULT)
     folder = tmp_path / "r"
     summarize(RunOutcome(folder, manifest, -11, True), report=False)
-    first = capsys.readouterr().err.splitlines()[0]
+    first = capfd.readouterr().err.splitlines()[0]
     for part in ("died (signal: SIGSEGV) while it was being recorded", "record", "kinetoscope run --careful"):
         assert part in first
     assert cli.main(["report", str(folder)]) == 0
-    assert "while it was being recorded" in " ".join(capsys.readouterr().out.split())
+    assert "while it was being recorded" in " ".join(capfd.readouterr().out.split())
     for suffix in ("md", "txt", "json", "html"):
         assert cli.main(["report", str(folder), "-o", str(tmp_path / f"report.{suffix}")]) == 0
         text = (tmp_path / f"report.{suffix}").read_text()

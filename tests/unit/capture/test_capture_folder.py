@@ -106,7 +106,7 @@ def test_without_a_folder_of_their_own_hosts_are_told_apart_by_name(
 
 
 def test_hosts_of_a_job_that_has_a_name_share_a_folder_unasked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Twice each: what was recorded is never overwritten, and the second time they agree again."""
     monkeypatch.chdir(tmp_path)
@@ -120,11 +120,11 @@ def test_hosts_of_a_job_that_has_a_name_share_a_folder_unasked(
     ranks = (RankRecord(rank=0, exit="ok"),)
     summarize(RunOutcome(made[1], Manifest(ranks=ranks, exit="ok"), 0, True, "node-8"), report=False)
     assert "hosts together, once they have ended: kinetoscope report recordings/train-job-42\n" in (
-        capsys.readouterr().err
+        capfd.readouterr().err
     )
     own = folders.create("train", None, host="node-8")
     summarize(RunOutcome(own, Manifest(ranks=ranks, exit="ok"), 0, True, "node-8"), report=False)
-    assert "with one --out on a disk that all share" in capsys.readouterr().err
+    assert "with one --out on a disk that all share" in capfd.readouterr().err
 
 
 def test_ranks_of_two_hosts_meet_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -55,10 +55,13 @@ SPAWNS = {f"multiprocessing.popen_{kind}" for kind in ("fork", "forkserver", "sp
 
 
 def say(text: str) -> None:
-    """A message, where stderr takes any: one that is closed or full changes nothing of the program's end."""
-    with suppress(OSError, ValueError, AttributeError):
-        if sys.stderr is not None:  # print would take standard output for it
-            print(f"kinetoscope: {text}", file=sys.stderr, flush=True)
+    """A message for who started the program, on the stderr that it was started with: what the program has put
+    in place of ``sys.stderr``, or of ``print``, is its own. One that is closed or full changes nothing of the
+    program's end."""
+    with suppress(OSError, ValueError):
+        if sys.__stderr__ is not None:
+            sys.__stderr__.write(f"kinetoscope: {text}\n")
+            sys.__stderr__.flush()
 
 
 _active: ProcessRecording | None = None  # the recording of this process; there is at most one
