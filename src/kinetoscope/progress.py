@@ -167,7 +167,6 @@ class ReadingProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Clear the line."""
         if self._shown:
             self._stream.write("\r\x1b[K")
             self._stream.flush()

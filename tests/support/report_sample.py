@@ -227,10 +227,7 @@ def timing(**changes: Any) -> TimingRow:
     row = TimingRow(
         rank=0,
         found_by="optimizer",
-        unprofiled_steps=10,
         unprofiled_us=8_000.0,
-        unprofiled_min_us=7_900.0,
-        unprofiled_max_us=8_300.0,
         profiled_us=10_000.0,
     )
     return msgspec.structs.replace(row, **changes)
@@ -256,7 +253,6 @@ def as_it_runs(**changes: Any) -> AsItRunsRow:
         drift=False,
         recorded_step_us=10_000.0,
         inflation=1.25,
-        matched_fraction=1.0,
     )
     return msgspec.structs.replace(row, **changes)
 

@@ -27,25 +27,20 @@ DIFFERENCES = 5  # what differed is explained by the few largest differences
 @remembered
 def step_distribution(run: LoadedRun) -> pl.DataFrame:
     """One row per rank, of the phase that takes most time: the columns of ``StepTimesRow``, in ns."""
-    figures = [
-        expression.alias(f"{what}_{name}_ns")
-        for what in ("duration", "busy")
-        for name, expression in {
-            "mean": pl.col(f"{what}_ns").mean(),
-            "median": pl.col(f"{what}_ns").median(),
-            "min": pl.col(f"{what}_ns").min(),
-            "max": pl.col(f"{what}_ns").max(),
-            "p10": pl.col(f"{what}_ns").quantile(0.1, "linear"),
-            "p90": pl.col(f"{what}_ns").quantile(0.9, "linear"),
-        }.items()
-    ]
-    spread = (pl.col("duration_p90_ns") - pl.col("duration_p10_ns")) / pl.col("duration_median_ns")
+    duration = pl.col("duration_ns")
     return (
         steps(run)
         .join(pl.concat(map(leading_of, run.traces)), on=["rank", "step"], how="semi", maintain_order="left")
         .group_by("rank", maintain_order=True)
-        .agg(pl.len().alias("steps"), *figures)
-        .with_columns(spread=spread)
+        .agg(
+            pl.len().alias("steps"),
+            duration_median_ns=duration.median(),
+            duration_min_ns=duration.min(),
+            duration_max_ns=duration.max(),
+            duration_p10_ns=duration.quantile(0.1, "linear"),
+            duration_p90_ns=duration.quantile(0.9, "linear"),
+            busy_median_ns=pl.col("busy_ns").median(),
+        )
     )
 
 
@@ -86,9 +81,9 @@ def _differences(run: LoadedRun, trace: Trace, step: int) -> list[StepDifference
     grid = parts.select("kind", "name").unique().join(others.to_frame("step"), how="cross")
     usual = (
         grid.join(parts, on=["kind", "name", "step"], how="left")
-        .with_columns(pl.col("ns", "count").fill_null(0))
+        .with_columns(pl.col("ns").fill_null(0))
         .group_by("kind", "name")
-        .agg(usual_ns=pl.col("ns").median(), usual_count=pl.col("count").median())
+        .agg(usual_ns=pl.col("ns").median())
     )
     extra = (
         parts.filter(pl.col("step") == step)
@@ -99,10 +94,8 @@ def _differences(run: LoadedRun, trace: Trace, step: int) -> list[StepDifference
         .head(DIFFERENCES)
     )
     return [
-        StepDifference(kind=kind, name=name, extra_us=ns / 1000, count=count, usual_count=usual)
-        for kind, name, ns, count, usual in extra.select(
-            "kind", "name", "extra_ns", "count", "usual_count"
-        ).iter_rows()
+        StepDifference(kind=kind, name=name, extra_us=ns / 1000, count=count)
+        for kind, name, ns, count in extra.select("kind", "name", "extra_ns", "count").iter_rows()
     ]
 
 

@@ -171,7 +171,6 @@ def _rank(
 
 
 def _tune(subject: Subject, bench: Bench, request: Request) -> Tuned | str:
-    """The kernel tuned, or why it is not."""
     try:
         agreement = check(subject, Replica(subject.kernel), bench.device)
         if agreement.status == "differs":

@@ -23,8 +23,6 @@ FREE_BYTES = 2 * 10**9
 
 @dataclass(frozen=True)
 class Check:
-    """One answer."""
-
     name: str
     state: str  # ok, missing (something cannot be seen), or note (no change is needed, but worth knowing)
     text: str

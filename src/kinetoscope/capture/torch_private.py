@@ -668,7 +668,6 @@ def devices_in_use() -> int:
 
 
 def wait_for_device() -> None:
-    """Wait for the device that this thread uses."""
     import torch
 
     torch.cuda.synchronize()

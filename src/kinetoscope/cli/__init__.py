@@ -81,7 +81,6 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def parser_of(verb: str) -> _VerbParser:
-    """The parser of a verb's words."""
     module = importlib.import_module(f"kinetoscope.cli.{verb}")
     parser = _VerbParser(
         prog=f"kinetoscope {verb}",

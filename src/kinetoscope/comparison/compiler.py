@@ -111,7 +111,6 @@ def _is_of_compiling(change: Change) -> bool:
 
 
 def standing_for(found: Sequence[Fact], parts: tuple[Change, ...]) -> Change:
-    """One change in place of its parts, named by the facts."""
     first = found[0]
     more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
     before, after = (sum(part.launches[side] for part in parts) for side in (0, 1))

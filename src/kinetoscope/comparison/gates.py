@@ -136,5 +136,4 @@ def interval_words(low: float | None, high: float | None) -> str:
 
 
 def failed(judgements: Sequence[Judgement]) -> list[str]:
-    """The expressions that failed, as they were given."""
     return [judgement.gate for judgement in judgements if judgement.failed]

@@ -148,7 +148,6 @@ def _of_neighbours(series: Sequence[int], accounts: Sequence[Account | None]) ->
 
 
 def _compared(row: HistoryRow, earlier: Sequence[HistoryRow], changed: Ratio | None) -> HistoryRow:
-    """A row with what it has that the one before had not."""
     like = (before for before in reversed(earlier) if not before.lost and before.program == row.program)
     last = next(like, None)
     if row.lost or last is None:

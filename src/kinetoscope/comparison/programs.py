@@ -75,7 +75,6 @@ def is_of_one_series(base: LoadedRun, new: LoadedRun) -> bool:
 
 
 def in_series(runs: Iterable[LoadedRun]) -> list[int]:
-    """For each recording the number of its series."""
     firsts: list[LoadedRun] = []
     found: list[int] = []
     for run in runs:

@@ -323,5 +323,4 @@ def _autotune(draft: FrameDraft, frame: model.Frame) -> Iterable[model.Autotune]
             best_ms=stats.best_time,
             best_triton=stats.best_triton_kernel,
             best_triton_ms=stats.best_triton_time,
-            best_triton_config=stats.best_triton_kernel_desc,
         )

@@ -7,7 +7,7 @@ import re
 from kinetoscope.compilation.model import Instruction
 
 LINE = re.compile(
-    r"^\s*(?P<numbers>(?:\d+\s+)?)(?:-->\s*)?(?:(?P<target>>>|L\d+:)\s*)?(?P<offset>\d+\s+)?"
+    r"^\s*(?P<numbers>(?:\d+\s+)?)(?:-->\s*)?(?:(?:>>|L\d+:)\s*)?(?P<offset>\d+\s+)?"
     r"(?P<opcode>[A-Z][A-Z0-9_]+)(?:\s+(?P<argument>\S+))?(?:\s+\((?P<operand>.*)\))?\s*$"
 )
 
@@ -135,7 +135,6 @@ def parse(text: str) -> tuple[Instruction, ...]:
                 argument=match["argument"],
                 operand=operand,
                 meaning=_meaning(opcode, operand),
-                is_target=match["target"] is not None,
             )
         )
     return tuple(result)

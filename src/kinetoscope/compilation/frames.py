@@ -60,7 +60,6 @@ def frame_row(
         restarts=tuple(breaks.explain(r).reason for r in metrics.restart_reasons or ()),
         compile_s=round(sum(seconds.values(), 0.0), 6),
         **phase_seconds,
-        retraced_s=round(metrics.dynamo_time_before_restart_s or 0.0, 6),
         backend=_backend(draft),
         mode=_mode(draft, config),
         guards=metrics.guard_count

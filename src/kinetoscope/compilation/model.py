@@ -143,7 +143,6 @@ class Frame(CompileRow, frozen=True, kw_only=True):
     autotune_s: float
     cudagraphs_s: float
     backward_s: float
-    retraced_s: float
     backend: str
     mode: str
     guards: int | None
@@ -414,7 +413,6 @@ class Autotune(CompileRow, frozen=True, kw_only=True):
     best_ms: float | None
     best_triton: str | None
     best_triton_ms: float | None
-    best_triton_config: str | None
 
 
 class Counts(CompileRow, frozen=True, kw_only=True):
@@ -491,7 +489,6 @@ class Instruction(CompileRow, frozen=True, kw_only=True):
     argument: str | None
     operand: str | None
     meaning: str
-    is_target: bool
 
 
 class ComponentChange(CompileRow, frozen=True, kw_only=True):

@@ -14,16 +14,6 @@ from kinetoscope.compilation.model import *
 FrameText = int | str | GuardTree | tuple[Instruction, ...]
 
 
-class LimitHit(CompileRow, frozen=True, kw_only=True):
-    """A function that runs eagerly since it was recompiled as often as torch allows."""
-
-    compile_id: str
-    function: str | None
-    file: str | None
-    line: int | None
-    advice: str
-
-
 class Caches(CompileRow, frozen=True, kw_only=True):
     fx: Counts
     aot: Counts
@@ -56,7 +46,6 @@ class Compilation(CompileRow, frozen=True, kw_only=True):
     graphs: tuple[CompiledGraph, ...]
     kernels: tuple[CompiledKernel, ...]
     failures: tuple[Failure, ...]
-    recompile_limit_hits: tuple[LimitHit, ...]
     autotune: tuple[Autotune, ...]
     cache: Caches
     compile_s: float

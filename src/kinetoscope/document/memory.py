@@ -43,7 +43,6 @@ class MemoryRow(msgspec.Struct, frozen=True, kw_only=True):
     allocations: int
     releases: int
     turned_over_bytes: int
-    reserved_growths: int
     over_time: list[MemoryPoint]
     held_at_peak: list[HeldRow]  # the most bytes first; with what follows they add up to the peak
     held_from_before_bytes: int | None
@@ -167,7 +166,6 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
     outside_bytes: int | None = None
     """Of the device, at the snapshot: other processes, the driver, libraries with allocators of their own."""
     total_bytes: int | None = None
-    program_peak_bytes: int | None = None
     """The most that tensors requested since the program began, by the allocator's own count."""
     parts: list[MemoryPart]
     holders: list[HolderRow] = []

@@ -50,10 +50,9 @@ class AsItRunsRow(msgspec.Struct, frozen=True, kw_only=True):
     ``busy_us`` and the idle times sum to the step; without recorded device work ``busy_us`` and
     ``busy_fraction`` are null. ``drift``: the steps timed after the recording (``n_after``, median
     ``after_us``) differ from those before by more than their spread. ``inflation`` is how many times as long
-    the recorded step is (``recorded_step_us``, its mean); ``matched_fraction`` the share of the light pass'
-    kernels that were found in the full pass, null without a light pass. ``mean_us`` is the mean of the timed
-    steps, with the rare long ones (``rare_steps``) that the median leaves out. ``round``: after every so many
-    steps something longer happens; its ``per_step_us`` counts that in, even where it is part of no step.
+    the recorded step is (``recorded_step_us``, its mean). ``mean_us`` is the mean of the timed steps, with
+    the rare long ones (``rare_steps``) that the median leaves out. ``round``: after every so many steps
+    something longer happens; its ``per_step_us`` counts that in, even where it is part of no step.
     """
 
     rank: int
@@ -70,7 +69,6 @@ class AsItRunsRow(msgspec.Struct, frozen=True, kw_only=True):
     drift: bool
     recorded_step_us: float | None
     inflation: float | None
-    matched_fraction: float | None
     mean_us: float = 0.0
     rare_steps: RareSteps | None = None
     round: StepRound | None = None
@@ -84,10 +82,7 @@ class TimingRow(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int
     found_by: str
-    unprofiled_steps: int
     unprofiled_us: float
-    unprofiled_min_us: float
-    unprofiled_max_us: float
     profiled_us: float | None
 
 

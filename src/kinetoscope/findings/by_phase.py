@@ -121,7 +121,6 @@ def _summed(parts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _within(view: RankView, change: ReplayChange, phase: str) -> ReplayChange:
-    """The part of a change that is in the steps of one phase."""
     of_host = partial(_phase_of_host, view)
     starts = view.trace.host_events["start_ns"].gather(change.waits)
     return ReplayChange(

@@ -26,7 +26,6 @@ def of(view: RankView, text: str, events: pl.DataFrame) -> Evidence:
 
 
 def of_steps(view: RankView, text: str) -> list[Evidence]:
-    """Evidence that is of all recorded steps."""
     return [of(view, text, view.trace.steps)]
 
 

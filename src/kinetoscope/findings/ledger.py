@@ -407,7 +407,6 @@ def _greatest(book: _Book, findings: list[Finding], gains: dict[int, float], lea
 
 
 def _graded(job: Job, finding: Finding) -> Finding:
-    """The finding with its severity, by what remains."""
     left = finding.saving.us if finding.saving.condition else finding.remaining.saving_us
     freed_share = 0.0 if finding.remaining.also else finding.saving.freed_share
     remaining = replace(finding.saving, us=left, share=left / job.step_us, freed_share=freed_share)

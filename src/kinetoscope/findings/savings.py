@@ -74,7 +74,6 @@ OF_THE_PROFILER = nothing("the profiler's own cost; a run without it does not pa
 
 
 def of(view: RankView, change: ReplayChange, basis: str) -> Saving:
-    """The saving of a change of the recorded steps."""
     us = view.would_save(change)
     if view.unprofiled_us is not None:
         basis += "; of the step's time without the profiler"

@@ -56,7 +56,6 @@ def local(traces: Sequence[TraceFile]) -> Iterator[Answer]:
 
 
 def _are_small(traces: Sequence[TraceFile]) -> bool:
-    """Whether they are few, small and here."""
     if len(traces) > FEW or any(is_remote(trace.url) for trace in traces):
         return False
     try:

@@ -64,7 +64,6 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(part: RankPart) -> bytes:
-    """A part as bytes."""
     tables = {name: _packed(getattr(part, name)) for name in _TABLES}
     return msgspec.msgpack.encode(_Stored(facts=part.facts, tables=tables))
 

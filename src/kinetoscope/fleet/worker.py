@@ -85,5 +85,4 @@ def serve() -> None:
 
 
 def settled() -> dict[str, str]:
-    """The environment of a worker."""
     return {**os.environ, **SETTINGS}

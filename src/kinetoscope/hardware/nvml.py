@@ -90,7 +90,6 @@ class Card:
         )
 
     def driver(self) -> str | None:
-        """The driver's version."""
         text = ctypes.create_string_buffer(80)
         answered = self._ask("nvmlSystemGetDriverVersion", text, ctypes.c_uint(len(text)))
         return text.value.decode() if answered else None

@@ -53,7 +53,6 @@ class _Arguments(argparse.ArgumentParser):
 
 
 def load(shell: Shell) -> None:
-    """Register the magics."""
     magics = Magics(shell)
     shell.register_magic_function(magics.cell, "cell", "kinetoscope")
     shell.register_magic_function(magics.diff, "line", "kinetoscope_diff")

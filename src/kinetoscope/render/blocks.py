@@ -210,7 +210,6 @@ def left_out(more: int, noun: str) -> str:
 
 
 def kernel(name: str, short_name: str = "", style: str = "") -> Text:
-    """A kernel, called by its short name."""
     return Text(short_name or name, style, "kernel", name)
 
 

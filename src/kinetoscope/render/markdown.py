@@ -21,7 +21,6 @@ _REFERENCE = re.compile(r"@(?=\w)|#(?=\d)|:(?=//)|(?i:www(?=\.)|GH-(?=\d)|(?:mai
 
 
 def render(shown: Iterable[Block]) -> str:
-    """One page."""
     lines: list[str] = []
     for block in shown:
         own = list(_block(block))

@@ -30,7 +30,6 @@ class SarifResult(Struct, frozen=True):
 
 
 def render(version: str, results: Sequence[SarifResult]) -> str:
-    """One run of this tool in ``version``."""
     rules = list(dict.fromkeys(result.rule for result in results))
     driver = {"name": "kinetoscope", "version": version, "rules": [{"id": rule} for rule in rules]}
     found = [_result(result, rules) for result in results]

@@ -356,7 +356,6 @@ class _Fitting(RichTable):
         self.columns = whole
 
     def absent(self, console: Console, options: ConsoleOptions) -> list[int]:
-        """The columns that have no room."""
         gone: set[int] = set()
         for column in self.leave:
             if self._needed(console, options, gone) <= options.max_width:

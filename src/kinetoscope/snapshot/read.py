@@ -130,7 +130,6 @@ def _in_pools(entries: pl.DataFrame, segments: pl.DataFrame) -> pl.DataFrame:
 
 
 def _entries(sizes: Sequence[int], columns: memoryview) -> pl.DataFrame:
-    """The histories of all devices."""
     found: dict[str, pl.Series] = {}
     count, at = sum(sizes), 0
     for name, code in unpickler.COLUMNS.items():

@@ -33,7 +33,6 @@ class Rounds(NamedTuple):
 
     @property
     def whole(self) -> float:
-        """The time of a round."""
         return self.size * self.usual + self.between
 
     @property

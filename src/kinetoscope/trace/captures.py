@@ -37,8 +37,6 @@ _MOST_CAPTURES = 2048  # of one run: engines capture some seventy batches, of so
 
 
 class Capture(NamedTuple):
-    """One graph as it was captured."""
-
     trace: Trace  # where it was recorded
     lane: int
     start_ns: int
@@ -72,12 +70,10 @@ def is_capture(trace: Trace) -> bool:
 
 
 def replays_graphs(trace: Trace) -> bool:
-    """Whether graphs are launched in the trace."""
     return bool(_named(trace.host_events, GRAPH_LAUNCH).any())
 
 
 def captures(trace: Trace) -> list[Capture]:
-    """The captures in a trace, in order."""
     host = trace.host_events
     marks = host.filter(_named(host, f"{CAPTURE_BEGIN}|{CAPTURE_END}"))
     if marks.is_empty():

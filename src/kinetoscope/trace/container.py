@@ -30,7 +30,6 @@ class FileSupply:
         self._size = os.fstat(self._file.fileno()).st_size
 
     def reaches(self, offset: int) -> bool:
-        """Whether there are bytes at and after ``offset``."""
         return offset < self._size
 
     def window(self, start: int, length: int) -> bytes:

@@ -30,7 +30,6 @@ class EngineStep(NamedTuple):
 
     @property
     def requests(self) -> int | None:
-        """Requests in the batch."""
         known = [n for n in (self.context_requests, self.generation_requests) if n is not None]
         return sum(known) if known else None
 
@@ -90,7 +89,6 @@ def batch_of_file(path: str) -> int | None:
 
 @lru_cache(maxsize=4096)
 def engine_step(name: str) -> EngineStep | None:
-    """The step that an annotation of this name marks; None: it marks none."""
     if (match := _VLLM.match(name)) is not None:
         step = _vllm(*match.groups()[1:])
         return step._replace(engine="transformers") if match[1] else step

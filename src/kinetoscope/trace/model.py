@@ -122,6 +122,5 @@ class Trace(Struct, frozen=True, eq=False, weakref=True):
 
 
 def with_arguments(events: pl.DataFrame, arguments: pl.DataFrame, *names: str) -> pl.DataFrame:
-    """The events with those of their arguments; with all of them where none is named."""
     row = events["arguments"]
     return events.with_columns(arguments[name][row].alias(name) for name in names or arguments.columns)

@@ -233,8 +233,6 @@ class _Recorded:
 
 
 class _Export:
-    """An export, translated process by process."""
-
     def __init__(self, database: Database) -> None:
         self._database = database
         self._texts: dict[int | str | None, str] = {
@@ -266,7 +264,6 @@ class _Export:
                 progress(self._database.size * done // len(subjects), self._database.size)
 
     def chosen(self, most: int) -> list[_Recorded]:
-        """The processes to show."""
         seen = [process for process in self._processes.values() if process.events]
         found = (
             sorted(

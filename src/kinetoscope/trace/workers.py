@@ -60,7 +60,6 @@ class WorkerProcess:
             raise DiedError from error
 
     def close(self) -> None:
-        """End the process."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):

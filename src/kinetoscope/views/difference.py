@@ -62,7 +62,6 @@ REMARKS = {
 
 
 def title(found: document.Difference) -> str:
-    """Which runs, on what."""
     sides = " → ".join(map(_version, (found.base, found.new)))
     known = [*dict.fromkeys(map(_place, (found.base, found.new)))]
     return " · ".join([sides, *filter(None, known)])
@@ -108,7 +107,6 @@ def _verdict(found: document.Difference) -> str:
 
 
 def interval(step: document.StepChange) -> str:
-    """The 95 % interval of the difference, in percent."""
     return f"({interval_words(step.low_fraction, step.high_fraction)})"
 
 

@@ -59,7 +59,6 @@ def show(report: Report, inputs: Sequence[str], console: Console, *, whole: bool
 
 
 def view(report: Report, inputs: Sequence[str], page: Callable[[], str] | None = None) -> View:
-    """The report of ``inputs`` in every format."""
     return View(
         document=lambda: report,
         blocks=partial(blocks, report, inputs),
@@ -113,7 +112,6 @@ def page(report: Report, inputs: Sequence[str]) -> list[Block]:
 
 
 def headline_findings(report: Report, extent: Extent) -> bool:
-    """Whether there is a finding to show."""
     return bool(report.findings if extent == "file" else findings.worth_doing(report))
 
 
@@ -293,7 +291,6 @@ def _length(category: str, share: float, largest: float) -> Segment:
 
 
 def graphs(report: Report, most: int = ALL) -> Iterable[Block]:
-    """The compiled graphs that ran."""
     if not report.graphs:
         return
     labels = dict(zip((row.graph for row in report.graphs), graph_names.graph_labels(report), strict=True))
@@ -352,7 +349,6 @@ def _kernels(report: Report, most: int) -> Iterable[Block]:
 
 
 def ops(report: Report, most: int = ALL) -> Iterable[Block]:
-    """The ops, and what they launched on the device."""
     rows, has_device = headline.host_ops(report), bool(report.devices)
     if not rows:
         return

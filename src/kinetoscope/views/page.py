@@ -48,8 +48,6 @@ UNRECORDED = {
 
 
 class Sentences(msgspec.Struct, frozen=True, kw_only=True):
-    """The page's sentences."""
-
     title: list[str]
     verdict: str
     notes: list[str]

@@ -24,7 +24,6 @@ GIVES_WAY = ("samples/s", "breaks", "memory", "pays after", "compile", "tokens/s
 
 
 def settings(shown: document.Tuning) -> Iterable[Block]:
-    """The settings side by side, and what to do."""
     rates = any(row.samples_per_s for row in shown.rows)
     yield line(f"{' '.join(shown.command) or shown.step_name} on {shown.device}", style="bold")
     basis = (

@@ -51,8 +51,7 @@ def test_each_launch_has_its_latency_and_queue_depth(trace: Trace) -> None:
 def test_launches_of_a_step_are_summed_up(trace: Trace) -> None:
     row = launch_statistics(LoadedRun((trace,))).row(0, named=True)
     assert (row["launches"], row["on_idle_device"], row["depth_max"]) == (4, 2, 3)
-    assert (row["shorter_than_call"], row["short_device_ns"]) == (2, 9_000)  # the third, and the graph
-    assert row["host_ns"] == 20_000
+    assert row["shorter_than_call"] == 2  # the third, and the graph
     assert row["latency_median_ns"] == 23_500
     assert row["host_ns_per_launch"] == 10_000  # 10, 10 and 80 µs apart
     assert row["launches_per_step"] is None

@@ -54,7 +54,7 @@ def test_an_outlier_names_what_took_the_time(trace_of: Make) -> None:
         ("op", "enumerate(DataLoader)#_Iter.__next__"),
     }
     assert first.extra_us == pytest.approx(2_000, rel=0.02)
-    assert (second.count, second.usual_count) == (1, 0)
+    assert second.count == 1
 
 
 def test_a_slow_kernel_is_named(trace_of: Make) -> None:

@@ -97,7 +97,7 @@ def test_warm_up_is_thrown_away_and_bounded() -> None:
     timer = MadeUpTimer()
     durations = itertools.chain([9e9], itertools.repeat(1e6))  # the first call compiles
     measured = measure({"a": lambda: next(durations)}, timer=timer, now=timer.now)
-    assert measured["a"].max_ns == 1e6
+    assert max(measured["a"].samples_ns) == 1e6
 
 
 def test_rounds_interleave_every_subject_in_random_order() -> None:

@@ -16,7 +16,7 @@ from report_sample import report
 
 NOTHING = compared(compare([]), every=True)
 PIPELINE = IdealRow(
-    recorded_us=2000.0, replayed_us=2000.0, error=0.0, ideal_us=1600.0, slowdown=1.25, without={},
+    recorded_us=2000.0, replayed_us=2000.0, error=0.0, slowdown=1.25, without={},
     grain="passes", steps=4, by_stage={"0-1": 1.003, "2-3": 1.21},
     by_operation={"forward": 1.08, "backward": 1.15, "all-reduce": 1.0, "host": 1.01},
 )  # fmt: skip

@@ -17,9 +17,7 @@ LAUNCHES = LaunchRow(
     launches=100,
     launches_per_step=10.0,
     work_per_launch=1.0,
-    host_us=500.0,
     host_median_us=5.0,
-    host_p90_us=6.0,
     host_us_per_launch=20.0,
     latency_median_us=8.0,
     latency_p10_us=6.0,
@@ -28,7 +26,6 @@ LAUNCHES = LaunchRow(
     depth_max=2,
     on_idle_device=60,
     shorter_than_call=0,
-    short_device_us=0.0,
     queue=[],
 )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from kinetoscope.compilation.model import CompileRow
 
@@ -36,7 +35,6 @@ class Coverage(CompileRow, frozen=True, kw_only=True):
     """Null where no device work was recorded."""
 
     compiled_share_of_device_time: float | None = None
-    uncompiled_share_of_device_time: float | UnsetType | None = UNSET
     cudagraph_share_of_device_time: float | None = None
 
 
@@ -58,7 +56,6 @@ class Matched(CompileRow, frozen=True, kw_only=True):
     """Device time of generated kernels, how far it could be traced back, and on what ground."""
 
     generated_us: float
-    to_graph_us: float
     to_aten_ops_us: float
     to_source_us: float
     basis_us: dict[str, float]

@@ -31,7 +31,7 @@ Sums = dict[str, Any]  # a row of a table: ``SUMS`` and what else its row of the
 
 
 def coverage(events: pl.DataFrame) -> Coverage:
-    """Shares of device time that ran in compiled graphs, outside of them, and in CUDA graphs.
+    """Shares of device time that ran in compiled graphs, and in CUDA graphs.
 
     A region also encloses what a graph break runs eagerly: it counts only where no graph announces its calls.
     """
@@ -43,7 +43,6 @@ def coverage(events: pl.DataFrame) -> Coverage:
 
     return Coverage(
         compiled_share_of_device_time=share(inside),
-        uncompiled_share_of_device_time=share(~inside),
         cudagraph_share_of_device_time=share(pl.col("cudagraph")),
     )
 
@@ -183,7 +182,6 @@ def matched(owned: pl.DataFrame, compilation: CompiledProgram) -> Matched:
     )
     sums = generated.select(
         generated_us=time.sum() / 1000,
-        to_graph_us=time.filter(found).sum() / 1000,
         to_aten_ops_us=time.filter(pl.col("has_ops").fill_null(False)).sum() / 1000,
         to_source_us=time.filter(pl.col("has_source").fill_null(False)).sum() / 1000,
     )

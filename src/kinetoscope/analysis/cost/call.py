@@ -104,7 +104,6 @@ def numel(shape: Shape) -> int:
 
 
 def broadcast(shapes: Sequence[Shape]) -> list[int]:
-    """The shape of an elementwise result."""
     rank = max(len(shape) for shape in shapes)
     padded = [[1] * (rank - len(shape)) + list(shape) for shape in shapes]
     return [max(sizes) if min(sizes) else 0 for sizes in zip(*padded, strict=True)]

@@ -67,7 +67,6 @@ TWOFOLD = 2.0  # from there on steps differ by so many times, not by percent
 
 
 def of_the_run(run: LoadedRun) -> list[Note]:
-    """The notes on a whole run."""
     return [
         *_died(run),
         *_ended(run),
@@ -227,7 +226,6 @@ WORK_LAUNCH = f"{torch_names.KERNEL_LAUNCH}|{torch_names.GRAPH_LAUNCH}"
 
 @remembered
 def health(run: LoadedRun) -> Health:
-    """The verdict on a run, with its notes."""
     notes = [
         msgspec.structs.replace(note, rank=trace.rank)
         for trace in run.traces

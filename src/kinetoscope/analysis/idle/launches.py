@@ -99,24 +99,20 @@ def launch_statistics(run: LoadedRun) -> pl.DataFrame:
         apart_ns=(pl.col("start_ns") - pl.col("start_ns").shift(1)).over("rank", "lane")
     )
     steps = {trace.rank: len(trace.steps) or None for trace in run.traces}
-    short = pl.col("host_ns") > pl.col("device_ns")
     return (
         table.group_by("rank", "device")
         .agg(
             pl.len().alias("launches"),
             pl.col("step").is_not_null().sum().alias("launches_per_step"),
             pl.col("works").mean().alias("work_per_launch"),
-            pl.col("host_ns").sum(),
             host_median_ns=pl.col("host_ns").median(),
-            host_p90_ns=pl.col("host_ns").quantile(0.9, "linear"),
             latency_median_ns=pl.col("latency_ns").median(),
             latency_p10_ns=pl.col("latency_ns").quantile(0.1, "linear"),
             latency_p90_ns=pl.col("latency_ns").quantile(0.9, "linear"),
             depth_median=pl.col("depth").median(),
             depth_max=pl.col("depth").max(),
             on_idle_device=(pl.col("depth") == 1).sum(),
-            shorter_than_call=short.sum(),
-            short_device_ns=pl.col("device_ns").filter(short).sum(),
+            shorter_than_call=(pl.col("host_ns") > pl.col("device_ns")).sum(),
             host_ns_per_launch=pl.col("apart_ns").median(),
         )
         .with_columns(
@@ -129,7 +125,7 @@ def launch_statistics(run: LoadedRun) -> pl.DataFrame:
 
 def queue_depth(trace: Trace, points: int = 200) -> pl.DataFrame:
     """The depth of each device's queue over the window, in ``points`` equal intervals: ``device``,
-    ``start_ns`` (of the interval), ``launches`` made in it, ``depth_mean`` and ``depth_max`` at them;
+    ``start_ns`` (of the interval), ``launches`` made in it and the largest depth at them, ``depth_max``;
     intervals without a launch are left out."""
     within = window(trace)
     width = max(within.length_ns // points, 1)
@@ -137,6 +133,6 @@ def queue_depth(trace: Trace, points: int = 200) -> pl.DataFrame:
     interval = (pl.col("start_ns") - within.start_ns) // width * width + within.start_ns
     return (
         inside.group_by("device", interval.alias("start_ns"))
-        .agg(launches=pl.len(), depth_mean=pl.col("depth").mean(), depth_max=pl.col("depth").max())
+        .agg(launches=pl.len(), depth_max=pl.col("depth").max())
         .sort("device", "start_ns")
     )

@@ -26,7 +26,6 @@ class QueuePoint(msgspec.Struct, frozen=True, kw_only=True):
 
     start_us: float
     launches: int
-    depth_mean: float
     depth_max: int
 
 
@@ -39,9 +38,7 @@ class LaunchRow(msgspec.Struct, frozen=True, kw_only=True):
     launches: int
     launches_per_step: float | None  # their mean; null without steps
     work_per_launch: float  # above 1 with graphs
-    host_us: float  # of all calls
     host_median_us: float
-    host_p90_us: float
     host_us_per_launch: float | None
     """From one launch of a thread to its next, at the median: what one costs with all the Python and dispatch
     around it."""
@@ -52,5 +49,4 @@ class LaunchRow(msgspec.Struct, frozen=True, kw_only=True):
     depth_max: int
     on_idle_device: int  # launches that found the device with nothing to do
     shorter_than_call: int  # launches whose work took the device less time than the call took the host
-    short_device_us: float  # the time that the work of these took
     queue: list[QueuePoint]

@@ -73,7 +73,6 @@ class DeviceHistory(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def at_peak(self) -> pl.DataFrame:
-        """The allocations of that moment."""
         return alive(self.known, self.place)
 
     @property

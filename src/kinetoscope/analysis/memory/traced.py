@@ -89,9 +89,8 @@ def memory_statistics(run: LoadedRun) -> pl.DataFrame:
     Returns:
         ``peak_allocated`` and ``peak_reserved`` (bytes), ``peak_ns`` (when the first was reached) and
         ``peak_op`` (the innermost op running then), ``first_allocated`` and ``last_allocated`` (a difference
-        that grows with the steps is a leak), ``allocations``, ``releases``, ``allocated_bytes`` (sum of all
-        allocations: how much the allocator turned over) and ``reserved_growths`` (how often it took more from
-            the driver).
+        that grows with the steps is a leak), ``allocations``, ``releases`` and ``allocated_bytes`` (the sum
+        of all allocations: how much the allocator turned over).
     """
     table = pl.concat(
         [pl.DataFrame(schema={"rank": pl.Int32, **TIMELINE})]
@@ -108,7 +107,6 @@ def memory_statistics(run: LoadedRun) -> pl.DataFrame:
         allocations=(pl.col("bytes") > 0).sum(),
         releases=(pl.col("bytes") < 0).sum(),
         allocated_bytes=pl.col("bytes").filter(pl.col("bytes") > 0).sum(),
-        reserved_growths=(pl.col("reserved").diff() > 0).sum(),
     )
     traces = {trace.rank: trace for trace in run.traces}
     peaks = table.select("rank", "lane", "peak_ns").iter_rows()
@@ -208,7 +206,6 @@ COLUMNS = {"allocation": pl.UInt32, "op": pl.String, "ran_module": pl.String}
 
 
 def unseen(known: pl.DataFrame) -> pl.DataFrame:
-    """Where there is no trace."""
     return pl.DataFrame(schema=COLUMNS)
 
 

@@ -56,7 +56,6 @@ class OpLines(Struct, frozen=True, eq=False):
 
 @remembered
 def op_lines(run: LoadedRun) -> Mapping[int, OpLines]:
-    """The lines of the ranks that have them."""
     return {
         trace.rank: found
         for trace in run.traces

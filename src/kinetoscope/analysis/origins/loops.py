@@ -177,7 +177,6 @@ def _working(one: _Entering, times: Sequence[int]) -> int:
 
 
 def _sort(loop: Loop) -> str:
-    """The sort of what a loop goes through."""
     over = _over(loop)
     items = _names(over.target)
     for node in ast.walk(loop):
@@ -453,7 +452,6 @@ class _Reads:
         return True
 
     def _sum(self, name: str, value: ast.expr) -> None:
-        """A sum of which one part is the name itself."""
         parts, own = [value], 0
         while parts:
             part = parts.pop()

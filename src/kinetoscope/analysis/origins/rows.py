@@ -11,8 +11,6 @@ class Quantiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of a chain."""
-
     kind: str  # its category in the trace; ``step`` for a step
     name: str
     start_us: float

@@ -86,8 +86,6 @@ def noted_lines(trace: Trace) -> list[NotedLine]:
 
 
 class ProgramFile:
-    """A file of the program."""
-
     def __init__(self, text: str) -> None:
         self.statement: dict[int, ast.stmt] = {}
         self.function: dict[ast.stmt, Function | None] = {}

@@ -34,9 +34,8 @@ class StepAsItRuns(Struct, frozen=True):
     """One rank's step without the profiler; times in µs per step.
 
     ``busy_us`` (None without recorded device work) and ``idle`` by cause sum to ``timed.step.median``.
-    ``recorded_us`` is the step as recorded (its median, None where no steps were); ``matched`` the share of
-    the light pass' kernels found in the full one (None without a light pass); ``basis`` says in words what
-    all this rests on. ``loader`` is None without workers.
+    ``recorded_us`` is the step as recorded (its median, None where no steps were); ``basis`` says in words
+    what all this rests on. ``loader`` is None without workers.
     """
 
     rank: int
@@ -44,7 +43,6 @@ class StepAsItRuns(Struct, frozen=True):
     busy_us: float | None
     idle: dict[str, float]
     recorded_us: float | None
-    matched: float | None
     basis: str
     loader: Loader | None = None
 
@@ -86,7 +84,6 @@ def slowest(run: LoadedRun) -> StepAsItRuns | None:
 
 @remembered
 def light_run(run: LoadedRun) -> LoadedRun:
-    """The light pass as a run of its own."""
     return LoadedRun(run.light)
 
 
@@ -97,13 +94,13 @@ def _of_rank(run: LoadedRun, record: RankRecord, timed: Unprofiled) -> StepAsItR
     if full is None or full.steps.is_empty():
         profiled_s = record.steps.profiled_step_s
         recorded_us = None if profiled_s is None else 1e6 * profiled_s
-        return StepAsItRuns(record.rank, timed, None, {}, recorded_us, None, words)
+        return StepAsItRuns(record.rank, timed, None, {}, recorded_us, words)
     recorded_us = median(leading_of(full)["duration_ns"].to_list()) / 1000
     worked = _busy(light) if light is not None else None
     by = light if worked is not None and light is not None else full
     worked = worked or _busy(full)
     if worked is None:
-        return StepAsItRuns(record.rank, timed, None, {}, recorded_us, None, words)
+        return StepAsItRuns(record.rank, timed, None, {}, recorded_us, words)
     device, busy_us = worked
     joined = match(by, full) if by is not full else None
     recorded, origin = _idle(run, full, device, joined)
@@ -120,7 +117,7 @@ def _of_rank(run: LoadedRun, record: RankRecord, timed: Unprofiled) -> StepAsItR
         basis += f"; idle time by cause scaled from {origin}"
     if waited:
         basis += f"; {waited}"
-    return StepAsItRuns(record.rank, timed, busy_us, causes, recorded_us, matched, basis)
+    return StepAsItRuns(record.rank, timed, busy_us, causes, recorded_us, basis)
 
 
 def _busy(trace: Trace) -> tuple[int, float] | None:

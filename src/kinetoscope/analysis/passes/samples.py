@@ -64,7 +64,6 @@ class SampleTree:
         return {self.nodes[node].place for node in seen} - {-1}
 
     def path(self, node: int) -> list[int]:
-        """The nodes from a root to this one."""
         found: list[int] = []
         while node >= 0:
             found.append(node)

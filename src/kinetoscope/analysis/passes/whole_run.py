@@ -78,11 +78,9 @@ class WholeRunRow(msgspec.Struct, frozen=True, kw_only=True):
 
     rank: int
     # of the process, without the pauses that the recording made and what was recorded (``ours_us``), and
-    # without the time in which it profiled itself (``unseen_us``)
+    # without the time in which it profiled itself
     time_us: float
     ours_us: float
-    unseen_us: float
-    sampling_us: float  # what the samples took of the processor
     samples: int
     steps_in: str  # the function that the steps' loop is in
     steps_share: float  # the part of ``time_us`` that steps like the recorded ones make up
@@ -155,8 +153,6 @@ def phases(watched: WholeRun, timings: StepTimings, rank: int = 0) -> WholeRunRo
         rank=rank,
         time_us=1e6 * total_s,
         ours_us=1e6 * watched.ours_s,
-        unseen_us=1e6 * watched.unseen_s,
-        sampling_us=1e6 * watched.cpu_s,
         samples=tree.samples_of(tree.roots, PERIODS),
         steps_in=tree.name_of(path[-1]),
         steps_share=steps_s / total_s,
@@ -188,8 +184,6 @@ def _about_steps(timings: StepTimings, steps: _Part, step_s: float) -> int:
 
 
 class _Part(msgspec.Struct):
-    """One phase, or a candidate for one."""
-
     seconds: dict[Period, float] = msgspec.field(default_factory=lambda: dict.fromkeys(PERIODS, 0.0))
     samples: int = 0
     stays: int = 0
@@ -214,14 +208,12 @@ class _Part(msgspec.Struct):
         self.longest_s = max(self.longest_s, other.longest_s)
 
     def take(self, other: _Part) -> None:
-        """Leave out a part of it."""
         for period in PERIODS:
             self.seconds[period] -= other.seconds[period]
         self.samples -= other.samples
 
 
 def _part(tree: SampleTree, node: int, *, alone: bool = False) -> _Part:
-    """A node, with all that is below it or without."""
     own = tree.nodes[node]
     seconds = own.seconds if alone else tree.seconds[node]
     samples = own.samples if alone else tree.samples[node]

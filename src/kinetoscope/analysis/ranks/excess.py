@@ -75,7 +75,6 @@ class Excess(Struct, frozen=True, eq=False):
         return {rank: 1 - max(0.0, longer) / did for rank, did, longer in sums.iter_rows() if did}
 
     def similar(self, rank: int) -> list[int]:
-        """The ranks that do the same."""
         likes = dict(self.steps.select("rank", "like").unique().sort("rank").iter_rows())
         return [other for other, like in likes.items() if like == likes.get(rank)]
 
@@ -204,7 +203,6 @@ def _places(ways: pl.DataFrame) -> pl.DataFrame:
 
 
 def _kernels(parts: Sequence[RankPart], steps: pl.DataFrame, usual: Usual) -> pl.DataFrame:
-    """The kernels of these steps of ranks, with what is usual."""
     none = pl.DataFrame(schema={"rank": pl.Int32, **KERNEL_TIMES})
     each = (
         one.kernels.select(pl.lit(one.facts.rank, pl.Int32).alias("rank"), *KERNEL_TIMES) for one in parts

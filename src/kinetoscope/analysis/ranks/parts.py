@@ -184,7 +184,6 @@ def part(trace: Trace) -> RankPart:
 
 
 def renumbered(part: Part, rank: int) -> Part:
-    """The part with the rank that it is known to be."""
     facts = msgspec.structs.replace(part.facts, rank=rank, numbered=True)
     table = part.collectives.with_columns(rank=pl.lit(rank, pl.Int32))
     return replace(part, facts=facts, collectives=table)

@@ -136,7 +136,6 @@ class IdealRow(msgspec.Struct, frozen=True, kw_only=True):
     recorded_us: float
     replayed_us: float
     error: float
-    ideal_us: float
     slowdown: float
     without: dict[int, float]
     grain: str = "collectives"

@@ -30,8 +30,6 @@ from kinetoscope.analysis.ranks.rows import IdealRow
 
 
 class Operation(NamedTuple):
-    """An operation of one rank."""
-
     after: Sequence[int]  # places of the operations that it waits for, all of them before it
     # from their end to its beginning, as for the host or for what is no operation of its own; less than
     # nothing where it began before they had ended
@@ -67,7 +65,6 @@ def ideal_row(recorded_ns: int, replayed_ns: int, ideal_ns: int) -> IdealRow:
         recorded_us=recorded_ns / 1000,
         replayed_us=replayed_ns / 1000,
         error=replayed_ns / recorded_ns - 1 if recorded_ns else 0.0,
-        ideal_us=ideal_ns / 1000,
         slowdown=replayed_ns / ideal_ns if ideal_ns else 1.0,
         without={},
     )
@@ -121,7 +118,6 @@ class _Rank:
         self.needs: list[tuple[float, float]] = []
 
     def at(self, position: float) -> float:
-        """When it comes to a position."""
         place = max(bisect_right(self.positions, position) - 1, 0)
         return self.times[place] + max(0.0, position - self.positions[place])
 

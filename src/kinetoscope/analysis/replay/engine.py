@@ -47,7 +47,6 @@ class Round(Struct, frozen=True):
 
 
 def once(graph: ReplayGraph, numbers: Numbers, clocks: Sequence[float]) -> Round:
-    """One round from these clocks."""
     threads = len(graph.first)
     begun = [NEVER] * len(graph.segments)
     for thread, segment in enumerate(graph.first):

@@ -200,7 +200,6 @@ def recorded(graph: ReplayGraph, pace: float = 1.0, free: frozenset[tuple[int, i
 
 
 def changed(base: State, changes: Mapping[int, ReplayChange]) -> State:
-    """The state after these changes, by rank."""
     graph, numbers, left = base.graph, base.numbers, None
     found = {rank: base.effects.of(rank, change) for rank, change in changes.items()}
     shorter = reduce(shortest, (one.left for one in found.values()), None)

@@ -173,7 +173,6 @@ class StepReplay:
         return own_ns / 1000 * self._typical + self._idle_us
 
     def _own(self, clocks: Sequence[float]) -> list[float]:
-        """This rank's clocks."""
         return [clock for clock, rank in zip(clocks, self._graph.ranks, strict=True) if rank == self.rank]
 
     def _run_as(self, runs_us: float) -> None:

@@ -44,7 +44,6 @@ class Spans(Struct, frozen=True):
 
 @remembered
 def spans(trace: Trace) -> Spans:
-    """The spans of one trace that are replayed."""
     leading = leading_of(trace) if len(trace.steps) else pl.DataFrame()
     if leading.is_empty():
         within = window(trace)
@@ -54,7 +53,6 @@ def spans(trace: Trace) -> Spans:
 
 
 def of_steps(trace: Trace, steps: Sequence[int]) -> Spans:
-    """These steps of a trace."""
     turns = _turns(trace)
     table = leading_of(trace) if turns.is_empty() else turns
     lengths = table["duration_ns"].filter(table["step"].is_in(steps))
@@ -65,7 +63,6 @@ def of_steps(trace: Trace, steps: Sequence[int]) -> Spans:
 
 @remembered
 def chosen(trace: Trace) -> tuple[int, ...]:
-    """The steps that are replayed."""
     if len(turns := _turns(trace)):
         return tuple(_of_each_phase(trace, turns))
     leading = leading_of(trace)

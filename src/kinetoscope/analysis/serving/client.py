@@ -93,7 +93,6 @@ def compared(run: LoadedRun, measured: ClientTimes) -> ServingClient:
         recorded_token_us=whole,
         request_token_us=waited,
         recorded_tokens_per_s=None if requests is None else 1e6 * requests / whole,
-        recorded_requests=requests,
         outside_us=found["outside"],
         parts=[ClientRow(part=part, us=us, share=us / measured.token_us) for part, us in found.items()],
     )

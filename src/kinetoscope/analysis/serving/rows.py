@@ -60,7 +60,6 @@ class ServingClient(msgspec.Struct, frozen=True, kw_only=True):
     request_token_us: float | None = None
     # by the recorded steps; null where the engine does not say their requests
     recorded_tokens_per_s: float | None = None
-    recorded_requests: float | None = None  # of a step that generates, at the mean
     # of the client's time what is beyond ``request_token_us``, or else ``recorded_token_us``; negative where
     # the recording slowed the steps down
     outside_us: float | None = None

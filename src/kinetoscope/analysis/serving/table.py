@@ -53,7 +53,6 @@ def serving(run: LoadedRun) -> Serving | None:
 
 
 def with_client(run: LoadedRun, measured: ClientTimes) -> Serving | None:
-    """The same with what a client measured."""
     found = serving(run)
     if found is None:
         return None

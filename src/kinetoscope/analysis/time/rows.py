@@ -89,23 +89,16 @@ class PhaseRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepTimesRow(msgspec.Struct, frozen=True, kw_only=True):
-    """How evenly the steps of one rank ran: their time, and the time its device was busy in them."""
+    """How evenly the steps of one rank ran, and the time its device was busy in them."""
 
     rank: int
     steps: int
-    duration_mean_us: float
     duration_median_us: float
     duration_min_us: float
     duration_max_us: float
     duration_p10_us: float
     duration_p90_us: float
-    busy_mean_us: float
     busy_median_us: float
-    busy_min_us: float
-    busy_max_us: float
-    busy_p10_us: float
-    busy_p90_us: float
-    spread: float  # the 90th less the 10th percentile of the steps' time, over their median
 
 
 class StepDifference(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +109,6 @@ class StepDifference(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     extra_us: float
     count: int
-    usual_count: float
 
 
 class StepOutlierRow(msgspec.Struct, frozen=True, kw_only=True):

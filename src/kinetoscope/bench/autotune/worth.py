@@ -179,7 +179,6 @@ def time_cold(
 def cold_medians(
     calls: Mapping[str, Call], bench: Bench, seconds: float
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """The cold median of each call, and what is wrong with those that have none."""
     try:
         measured = measure(
             calls, timer=bench.timer, mode="cold", seconds=seconds, warmup_seconds=0.0, precision=0.02

@@ -35,8 +35,6 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     median_ns: float
     p10_ns: float
     p90_ns: float
-    min_ns: float
-    max_ns: float
     relative_standard_error: float | None = None  # the error of the median; null for fewer than five samples
     samples_ns: tuple[float, ...]
 
@@ -101,8 +99,6 @@ def summarize(name: str, mode: Mode, basis: str, samples_ns: list[float]) -> Mea
         median_ns=distribution.median(samples_ns),
         p10_ns=distribution.quantile(samples_ns, 0.1),
         p90_ns=distribution.quantile(samples_ns, 0.9),
-        min_ns=min(samples_ns),
-        max_ns=max(samples_ns),
         relative_standard_error=error if math.isfinite(error) else None,
         samples_ns=tuple(round(x, 3) for x in samples_ns),
     )

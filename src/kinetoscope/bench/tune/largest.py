@@ -36,8 +36,6 @@ class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Try(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch that was tried."""
-
     batch: int
     fits: bool
     foreseen_bytes: int

@@ -120,8 +120,6 @@ _CALLED_NOW = operator.methodcaller("method")
 
 
 class _Called:
-    """A method that is being called."""
-
     __slots__ = ("instance", "watch")
 
     def __init__(self, watch: EveryCallWatch, instance: Any) -> None:

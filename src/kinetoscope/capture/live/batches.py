@@ -30,7 +30,6 @@ def watch(begins: Callable[[str], None]) -> Callable[[], None] | None:
 
 
 def name(requests: Iterable[Any]) -> str:
-    """The name of a batch of requests."""
     sums = {"context": [0] * 5, "generation": [0] * 5}
     for one in requests:
         past, queries = one.state.position_offset, one.query_length

@@ -44,8 +44,6 @@ class LiveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Greeting(msgspec.Struct, frozen=True):
-    """The process that answers."""
-
     pid: int
     folder: bytes  # of its recordings, as the bytes of a path
     command: tuple[str, ...]  # its command line

@@ -39,7 +39,6 @@ class _Process:
     kept: bytes = b""
 
     def read(self) -> Iterator[Progress]:
-        """Progress that has come since."""
         try:
             piece = self.connection.recv(1 << 16)
         except OSError:

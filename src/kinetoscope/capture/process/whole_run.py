@@ -344,7 +344,6 @@ class Sampler:
             self.tick = stack[-1] if stack else None
 
     def samples_here(self) -> bool:
-        """Whether this thread is the one that is sampled."""
         return self.thread == threading.get_ident()
 
     def changed(self) -> None:

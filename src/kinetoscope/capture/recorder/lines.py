@@ -43,7 +43,6 @@ def hindrance() -> str | None:
 
 
 def _is_own(file: str) -> bool:
-    """Whether a file is of the program."""
     if file.startswith("<"):
         return file.startswith(("<stdin>", "<ipython-input"))
     return source.is_own(os.path.abspath(file))

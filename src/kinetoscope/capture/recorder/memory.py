@@ -80,7 +80,6 @@ class HeldByProgram:
                         yield f"{name.strip('[]')!s} of {whose}".replace("'", ""), tensor
 
     def gradients(self, time_ns: int) -> Iterator[HeldTensor]:
-        """Where the gradients lie now."""
         named = ((name, parameter.grad) for name, parameter in self.parameters)
         return _rows("gradient", ((name, grad) for name, grad in named if grad is not None), time_ns)
 
@@ -155,8 +154,6 @@ ENTRIES = 200_000
 
 
 class NoMemoryHistory:
-    """The history where none was wanted."""
-
     def keep(self, on: bool) -> None:
         """Keep the history from here on, anew where it was not kept."""
 
@@ -187,7 +184,6 @@ class AllocatorHistory(NoMemoryHistory):
             torch_private.when_cuda_starts(self.device_in_use)
 
     def device_in_use(self) -> None:
-        """The program has begun to use a device."""
         if os.getpid() == self.pid:
             self.in_use = True
             self._harmlessly(lambda: torch_private.watch_out_of_memory(self._out_of_memory))
@@ -278,7 +274,6 @@ class AllocatorHistory(NoMemoryHistory):
             self._harmlessly(lambda: self._write("oom", f"rank{self.rank}.oom", wanted))
 
     def close(self) -> None:
-        """Leave the allocator as it was."""
         self.keep(False)
         self.in_use = False
 

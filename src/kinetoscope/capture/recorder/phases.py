@@ -298,7 +298,6 @@ class Time(Phase):
         return False
 
     def following(self, step: StepTime) -> Phase:
-        """The phase after a step."""
         raise NotImplementedError
 
     def evaluated(self) -> None:
@@ -734,7 +733,6 @@ class TimeOn(Phase):
         return self.following()
 
     def following(self) -> Phase:
-        """The phase after a step."""
         if self.context.stopwatch.now_s - self.began_s >= STANDBY_S or self.context.measured.later.full:
             return Done(self.context)
         self._look()

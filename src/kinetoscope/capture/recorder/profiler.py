@@ -351,7 +351,6 @@ class KinetoSession:
         self.steps.append(MarkedStep(number, began, ended, os.getpid(), thread, part))
 
     def ends_here(self) -> bool:
-        """Whether this thread can end it."""
         return not self.confined or self.thread in (None, threading.get_ident())
 
     def stop(self) -> None:

@@ -151,7 +151,6 @@ class Recorder:
 
     @property
     def done(self) -> bool:
-        """Nothing more is done."""
         return self.phase.last
 
     @property
@@ -186,7 +185,6 @@ class Recorder:
             self._guarded(lambda: graphs.begin(graph))
 
     def capture_ended(self, graph: Any) -> None:
-        """The capture has ended, and none runs."""
         graphs = self.graphs
         if graphs is not None and (graphs.session is not None or graphs.noting is not None):
             self._guarded(lambda: self._end_capture(graphs, graph))
@@ -226,7 +224,6 @@ class Recorder:
             self.provisional.end()
 
     def tick(self, signal: Signal, key: Hashable, name: str) -> None:
-        """One of the sources of steps ticked."""
         if self.inside or self.done:
             return
         index = self.detector.index

@@ -33,7 +33,6 @@ class CallStack:
     """The program's functions on the stack, as far as they are known: here, not at all."""
 
     def site(self) -> Site:
-        """The call site of what runs."""
         return ()
 
     def position(self, depth: int) -> Position | None:
@@ -167,7 +166,6 @@ class CallLoop:
         return self.looking and self.round is None and not self.regular and self.length is None
 
     def stop(self) -> None:
-        """Look no further."""
         self.calls = KEPT * ROUNDS
 
     def called(self, site: Site) -> bool:

@@ -195,7 +195,6 @@ class StepDetector:
         return self._made.stepped(source, stack.position(0))
 
     def sign(self, source: Source) -> Source:
-        """The source that this one counts as."""
         return self._made.first.get(source, source)
 
     def _replaces(self, source: Source) -> bool:
@@ -416,7 +415,6 @@ class StepDetector:
         return self.leader or max(ready, key=lambda s: (SURENESS[s[0]], self._counts[s]), default=None)
 
     def leads_in(self, thread: int) -> bool:
-        """Whether a source leads, and this is the thread that has its steps."""
         return self.leader is not None and thread == self._thread
 
     def leads_at_beginnings(self) -> bool:
@@ -464,7 +462,6 @@ class StepDetector:
         return Boundary(source, "leads", index + 1)
 
     def _around_the_round(self, stack: CallStack) -> list[Loop]:
-        """The loops that all calls of a round are made in."""
         calls = list(self.loop.sites)[-(self.loop.length or 1) :]
         return [loop for loop in stack.loops() if all(map(loop.holds, calls))]
 

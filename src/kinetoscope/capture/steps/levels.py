@@ -35,7 +35,6 @@ class Ticks:
 
     @property
     def seconds(self) -> float | None:
-        """Seconds from one to the next, at the median."""
         return median(b - a for a, b in pairwise(self.times)) if len(self.times) > 1 else None
 
 

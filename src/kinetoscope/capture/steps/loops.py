@@ -30,8 +30,6 @@ UNSHOWN = 24
 
 
 class Loop(NamedTuple):
-    """A loop around a call."""
-
     above: Site  # the functions around the one that it is in
     code: int  # the identity of that one's code
     # first, last: the offsets of its first and last instruction
@@ -161,7 +159,6 @@ class OuterLoop:
         self._loads, self._loaded = loads, loads()
 
     def called_elsewhere(self, kind: str, site: Callable[[], Site]) -> None:
-        """Something else is called from there."""
         if (self.looking or (self.found and not self.ended)) and self.loop and self.inner:
             place = site()
             if self.loop.holds(place) and not self.inner.holds(place):
@@ -193,5 +190,4 @@ class OuterLoop:
         return first
 
     def stop(self) -> None:
-        """Look no further."""
         self.looking = self.found = False

@@ -85,8 +85,6 @@ class Weak:
 
 
 class Sources:
-    """All sources of ticks in this process."""
-
     # the module whose call ticked last. It and the others are the program's to keep: what it drops is gone
     module = Weak()
     trained = Weak()  # the last of them that was called to be trained

@@ -14,8 +14,6 @@ Mark = Any  # a place in the device's order of work, and its like where the devi
 
 
 class Moment(NamedTuple):
-    """Readings at a boundary."""
-
     seconds: float  # the host's clock
     waited: Waited
     mark: Mark | None  # in the device's order of work; None where the device is not marked, or has no clock
@@ -58,8 +56,6 @@ class StepTimes(list[StepTime]):
 
 
 class Stopwatch:
-    """Times steps."""
-
     def __init__(
         self,
         clock: Callable[[], float],  # the host's, in seconds
@@ -97,7 +93,6 @@ class Stopwatch:
 
     @property
     def now_s(self) -> float:
-        """The host's clock."""
         return self._clock()
 
     @property
@@ -316,11 +311,9 @@ class Timing:
         )
 
     def forget_half(self) -> None:
-        """Forget the earlier half of these steps."""
         self.keep(self.times[len(self.times) // 2 :])
 
     def keep(self, steps: Sequence[StepTime]) -> None:
-        """Take these steps for those that were timed."""
         self.clear()
         for step in steps:
             self.times.append(step)

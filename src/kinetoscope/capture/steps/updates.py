@@ -33,7 +33,6 @@ class Updates:
         self.model, self.calls = "", 0
 
     def called(self, model: str) -> None:
-        """Note that the model is called to be trained."""
         self.model = model
         self.calls += 1
 

@@ -193,7 +193,6 @@ def _take_cache(record: LogRecord, name: str, frame: FrameDraft) -> None:
 
 
 def _take_header(record: LogRecord, frame: FrameDraft) -> None:
-    """Records whose header says it all."""
     header = _header(record)
     if record.kind == "dynamo_start":
         frame.started = True

@@ -159,7 +159,6 @@ class AutotuneStats(msgspec.Struct, frozen=True):
     best_time: float | None = None
     best_triton_kernel: str | None = None
     best_triton_time: float | None = None
-    best_triton_kernel_desc: str | None = None
 
 
 header = msgspec.json.Decoder(Header)

@@ -28,9 +28,6 @@ def as_document(
     return row(
         document.Compilation,
         rows,
-        recompile_limit_hits=tuple(
-            row(document.LimitHit, hit) for hit in rows.recompilations if hit.limit_hit
-        ),
         cache=document.Caches(fx=rows.fx_cache, aot=rows.aot_cache),
         compile_s=round(sum((frame.compile_s for frame in rows.frames), 0.0), 6),
         coverage=joined.coverage if joined else document.Coverage(),

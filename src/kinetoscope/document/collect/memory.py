@@ -141,7 +141,6 @@ def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> doc
         reserved_bytes=history.reserved,
         outside_bytes=outside if counters and counters.total_bytes else None,
         total_bytes=counters.total_bytes or None if counters else None,
-        program_peak_bytes=counters.peak_requested_bytes or None if counters else None,
         parts=_parts(one),
         holders=_holders(one),
         roles=roles,

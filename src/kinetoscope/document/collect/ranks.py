@@ -105,7 +105,6 @@ def _findings(first: list[document.FindingRow], of_one: document.FindingsListing
 def compared(
     found: RankComparison, *, every: bool, hangs: Sequence[Hang] = (), unread: Sequence[str] = ()
 ) -> document.Ranks:
-    """The rows of a comparison."""
     each = _each(found)
     hosts = {part.facts.rank: part.facts.host for part in found.parts}
     listed = _rank_rows(found, each)

@@ -13,7 +13,6 @@ _VERSIONS = {"cuda_runtime": "cuda_runtime_version", "cuda_driver": "cuda_driver
 
 
 def sources(run: LoadedRun) -> list[SourceRow]:
-    """One row a trace."""
     return [
         row(SourceRow, trace.source, notes=[damage.text for damage in trace.source.damages])
         for trace in run.traces

@@ -7,7 +7,6 @@ import msgspec
 from kinetoscope import document
 from kinetoscope.analysis import step_outliers
 from kinetoscope.analysis.passes import as_it_runs as own
-from kinetoscope.analysis.passes.unprofiled import unprofiled_seconds
 from kinetoscope.analysis.passes.whole_run import whole_run
 from kinetoscope.analysis.serving.table import replays, serving, with_client
 from kinetoscope.analysis.time import busy
@@ -34,7 +33,6 @@ def phases(run: LoadedRun) -> list[document.PhaseRow]:
 
 
 def step_times(run: LoadedRun) -> list[document.StepTimesRow]:
-    """One row a rank with steps."""
     return rows(step_outliers.step_distribution(run), document.StepTimesRow)
 
 
@@ -57,7 +55,6 @@ def as_it_runs(run: LoadedRun) -> document.AsItRunsRow | None:
         after_us=timed.around[1],
         drift=timed.drift,
         recorded_step_us=found.recorded_us,
-        matched_fraction=found.matched,
         mean_us=timed.mean_us,
         rare_steps=timed.rare,
         round=timed.round,
@@ -71,16 +68,11 @@ def timings(run: LoadedRun) -> list[document.TimingRow]:
         document.TimingRow(
             rank=record.rank,
             found_by=record.steps.found_by,
-            unprofiled_steps=step.n,
-            unprofiled_us=step.median,
-            unprofiled_min_us=min(seconds) * 1e6,
-            unprofiled_max_us=max(seconds) * 1e6,
+            unprofiled_us=ranks[record.rank].timed.step.median,
             profiled_us=ranks[record.rank].recorded_us,
         )
         for record in run.records
         if record.rank in ranks
-        for step in (ranks[record.rank].timed.step,)
-        for seconds in (unprofiled_seconds(record.steps),)
     ]
 
 

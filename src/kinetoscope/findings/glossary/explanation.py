@@ -19,8 +19,6 @@ from kinetoscope.findings.glossary import kernel_names
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """A page on one word."""
-
     word: str
     summary: str = ""
     origin: str = ""  # of a term, the pattern that it fits; of a kernel's name, where such names come from

@@ -28,8 +28,6 @@ _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class Opening(NamedTuple):
-    """Where the events begin."""
-
     start: int  # offset of the first event
     header: bytes  # the bytes before it, up to and without the list's bracket
     bare: bool = False  # the file is the list itself, without an object around it
@@ -37,8 +35,6 @@ class Opening(NamedTuple):
 
 
 class Closing(NamedTuple):
-    """Where the events end."""
-
     end: int  # offset after the last event
     trailer: bytes | None  # what follows the list's closing bracket; None if the bracket never comes
 
