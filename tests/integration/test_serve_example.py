@@ -60,7 +60,6 @@ def test_the_client_writes_what_steps_reads(tmp_path: Path) -> None:
         [sys.executable, str(EXAMPLE), *small, "--overlap", f"--result={result}"], check=True, timeout=300
     )
     found = client.read(result)
-    assert (found.requests, found.concurrency) == (4, 2)
+    assert found.requests == 4
     assert found.token_us > 0
-    assert found.first_token_us is not None
     assert found.tokens_per_s is not None

@@ -23,8 +23,6 @@ Row = Mapping[str, object]
 
 
 class RecordingIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """The recording that an answer is of."""
-
     path: str
     fingerprint: str  # of the content of its files, wherever they lie
     program: str  # whether the sources that the recording keeps are those that lie here now

@@ -218,7 +218,6 @@ def _empty_kernel(rows: Sequence[NcuRow], bench: Bench) -> tuple[str, ...]:
 
 
 def generated_kernels(replayed: Iterable[ModuleResult], limit: int) -> tuple[str, ...]:
-    """The generated kernels that take most time of these replays."""
     rows = [row for module in replayed for row in module.work if row.name.startswith("triton_")]
     names = dict.fromkeys(row.name for row in sorted(rows, key=lambda row: -row.device_time_ns))
     return tuple(names)[: limit or None]

@@ -436,7 +436,6 @@ def when_cuda_starts(act: Callable[[], None]) -> None:
 
 
 def cuda_in_use() -> bool:
-    """Whether the program has begun to use CUDA or ROCm."""
     import torch
 
     return torch.cuda.is_initialized()
@@ -674,6 +673,5 @@ def wait_for_device() -> None:
 
 
 def process_group_exists() -> bool:
-    """Whether torch.distributed is in use."""
     distributed = sys.modules.get("torch.distributed")
     return distributed is not None and distributed.is_available() and distributed.is_initialized()

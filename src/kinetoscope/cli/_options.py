@@ -15,7 +15,6 @@ T = TypeVar("T")
 
 
 def flag(parser: argparse.ArgumentParser, name: str, what: str) -> None:
-    """An option without a value."""
     parser.add_argument(name, action="store_true", help=what)
 
 

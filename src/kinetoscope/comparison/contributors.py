@@ -19,8 +19,6 @@ from kinetoscope.sources.run import LoadedRun
 
 
 class Contributor(NamedTuple):
-    """One thing that adds to a count."""
-
     amount: float  # by how much
     name: str  # a kernel, an op, a call, an owner of memory; a reason of the compiler's
     source: str | None = None  # its line, ``file.py:12``, where the name stands for none

@@ -33,7 +33,6 @@ class Gate(msgspec.Struct, frozen=True):
     reaching: bool
 
     def is_passed(self, growth: float, base: float) -> bool:
-        """Whether such a growth is within the limit."""
         limit = self.limit * base if self.share else self.limit
         return growth < limit if self.reaching else growth <= limit
 

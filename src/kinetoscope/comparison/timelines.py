@@ -43,7 +43,6 @@ class CallEdge(NamedTuple):
 
 
 def timelines(base: Account, new: Account) -> tuple[list[DrawnWork], list[DrawnWork]]:
-    """The work in the middle step of each."""
     tables = _step(base), _step(new)
     places = _aligned(*map(_edges, tables))
     return _pieces(tables[0], places[0]), _pieces(tables[1], places[1])

@@ -27,7 +27,6 @@ class _Document(msgspec.Struct, frozen=True):
 
 @cache
 def glossary() -> dict[str, Words]:
-    """Every op that is known."""
     text = resources.files("kinetoscope.compilation").joinpath("aten_docs.json").read_bytes()
     return msgspec.json.decode(text, type=_Document).ops
 

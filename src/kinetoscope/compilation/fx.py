@@ -160,7 +160,6 @@ def saved_tensors(forward: str | None, backward: str | None) -> tuple[SavedForBa
 
 
 def input_names(text: str) -> list[str]:
-    """The graph's inputs in order."""
     return [m["name"] for m in INPUT.finditer(_signature(text))]
 
 

@@ -333,8 +333,6 @@ class CompiledGraph(CompileRow, frozen=True, kw_only=True):
 
 
 class CompiledKernel(CompileRow, frozen=True, kw_only=True):
-    """One generated kernel of one graph."""
-
     name: str
     symbol: str
     category: str

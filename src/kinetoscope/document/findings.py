@@ -74,8 +74,6 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FindingsListing(msgspec.Struct, frozen=True, kw_only=True):
-    """All findings of a run."""
-
     findings: list[FindingRow]
     unread: list[str] = []  # what cannot be read, and why
     after: SecondRecording | None = None

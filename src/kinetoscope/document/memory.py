@@ -186,8 +186,6 @@ class MemoryPeak(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryPeaks(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of ``kinetoscope memory``."""
-
     peaks: list[MemoryPeak]
     unread: list[str] = []
     memory: list[MemoryRow] = []  # by the traces' own events, where those were recorded

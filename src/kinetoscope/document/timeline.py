@@ -58,8 +58,6 @@ class MarkedEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """All events of a run."""
-
     origin_ns: int  # on the clock of the traces; ``start`` counts from there
     lanes: list[Lane]
     names: list[Name]

@@ -45,7 +45,6 @@ class Job(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def views(self) -> dict[int, RankView]:
-        """By rank."""
         return {view.rank: view for view in views(self.run)}
 
     @cached_property
@@ -153,7 +152,6 @@ def _one_for_all_ranks(job: Job, found: Iterable[Finding]) -> list[Finding]:
 
 
 def _changes(job: Job, same: Iterable[Finding]) -> Changes:
-    """The changes that one finding of several ranks makes on each."""
     changes: Changes = {}
     for finding in same:
         by_rank = finding.saving.together

@@ -62,7 +62,6 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @cached_property
     def record(self) -> RankRecord | None:
-        """This rank in the recording's manifest."""
         ranks = self.run.manifest.ranks if self.run.manifest else ()
         return next((record for record in ranks if record.rank == self.rank), None)
 
@@ -249,7 +248,6 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
         return own.with_columns(idle_ns=pl.col("end_ns") - pl.col("start_ns"))
 
     def idle(self, *causes: str) -> pl.DataFrame:
-        """The rows of ``gaps`` of these causes."""
         return self.gaps.filter(pl.col("cause").is_in(causes))
 
     def idle_during(self, events: pl.DataFrame) -> pl.DataFrame:
@@ -370,5 +368,4 @@ def launched_within(trace: Trace, launched: pl.DataFrame) -> pl.Series:
 
 @remembered
 def views(run: LoadedRun) -> tuple[RankView, ...]:
-    """The views of all ranks."""
     return tuple(RankView(run, trace) for trace in run.traces)

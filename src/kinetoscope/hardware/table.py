@@ -24,8 +24,6 @@ _PARTIAL = re.compile(r"\bMIG\b|\bGRID\b|-\d+[QC]\b", re.IGNORECASE)
 
 
 class DeviceSpec(Struct, frozen=True):
-    """One row of the device table."""
-
     name: str  # the product
     matches: str  # regular expression on the reported name, without regard to case
     # dense FLOP/s (OP/s for int8) by dtype: the fastest unit that PyTorch's matmuls reach, accumulating in

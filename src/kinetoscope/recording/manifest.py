@@ -111,8 +111,6 @@ class StepCandidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class OptimizerStep(msgspec.Struct, frozen=True):
-    """An update of a step."""
-
     optimizer: str  # the class
     gradients: int  # how many of its parameters had one, as the program's first steps ended
 
@@ -157,7 +155,6 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     slowed: bool = False  # CUPTI was attached to the process when ``before`` was timed
     paused_s: float = 0.0  # seconds in which the program stood still for the recording
     loader_workers: int | None = None  # processes of the data loader that was waited for last; 0: it has none
-    loader_batches: int | None = None  # that they hold ready at most
     padding: BatchPadding | None = None  # None: no mask of it was seen
     collects_at: str | None = None  # the line that requests collections of garbage: train.py:12
     levels: tuple[StepLevel, ...] = ()  # the step, then what it is made of, the outermost first

@@ -51,8 +51,6 @@ class Node(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The samples of one process."""
-
     schema: str = SCHEMA
     # seconds before the first sample: the interpreter's start, and the import of torch
     earlier_s: float = 0.0

@@ -100,8 +100,6 @@ class Status(msgspec.Struct, frozen=True, tag=True):
 
 
 class Items(msgspec.Struct, frozen=True, tag=True):
-    """A list of sentences."""
-
     items: tuple[str, ...]
 
 
@@ -244,5 +242,4 @@ def written(value: Cell, column: Column, heads: bool = True) -> Cell:
 
 
 def plain(parts: Sequence[Inline]) -> str:
-    """The words of inline parts, without their styles."""
     return "".join(part if isinstance(part, str) else part.text for part in parts)

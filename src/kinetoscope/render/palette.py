@@ -86,7 +86,6 @@ MEMORY = {
 
 
 def memory(part: str) -> str:
-    """The colour of a part of the memory."""
     return MEMORY.get(part, OTHER)
 
 

@@ -74,7 +74,6 @@ def show(shown: Iterable[Block], console: Console | None = None) -> None:
 
 
 def text(shown: Iterable[Block], width: int = WIDTH) -> str:
-    """Blocks as plain text, for mail and files."""
     stream = io.StringIO()
     show(
         shown,
@@ -151,8 +150,6 @@ def _drawn(shown: Iterable[Block], console: Console, *, is_screen: bool = False)
 
 
 class _Look(Struct, frozen=True):
-    """How blocks are drawn."""
-
     ascii_only: bool
     is_wide: bool
     is_screen: bool  # on a first screen, whose last line says what shows the rest
@@ -317,7 +314,6 @@ def _cell(value: Cell, column: Column, table: Table, look: _Look) -> RenderableT
 
 
 def _bar(segments: Sequence[blocks.Segment], look: _Look) -> RichText:
-    """Parts of one whole, side by side."""
     width = 40 if look.is_wide else 20
     bar = RichText()
     drawn, edge = 0, 0.0

@@ -71,7 +71,6 @@ def _of_changes(changes: Raw) -> pl.DataFrame:
 
 
 def _by_kind(times_us: pl.Series, columns: list[list[int]]) -> pl.DataFrame:
-    """The bytes by kind at the end of each moment."""
     numbered = [pl.Series(str(number), column, dtype=pl.Int64) for number, column in enumerate(columns)]
     table = pl.DataFrame([times_us.alias("time_us"), *numbered])
     sums = [

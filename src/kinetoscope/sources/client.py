@@ -23,12 +23,7 @@ class ClientTimes(msgspec.Struct, frozen=True, kw_only=True):
 
     file: str
     requests: int | None = None  # that were answered
-    concurrency: float | None = None  # requests in flight: at the mean, else at most
-    # time for a token after a request's first, at the mean over requests; ``token_median_us`` its median;
-    # ``first_token_us`` the time to the first
-    token_us: float
-    token_median_us: float | None = None
-    first_token_us: float | None = None
+    token_us: float  # time for a token after a request's first, at the mean over requests
     tokens_per_s: float | None = None  # generated tokens of all requests in a second
     # of a request, where a step may accept several drafted ones (SGLang ``accept_length``, vLLM
     # ``spec_decode_acceptance_length``)
@@ -53,15 +48,11 @@ def read(path: Path) -> ClientTimes:
             where=str(path),
             hint="`vllm bench serve --save-result`, `sglang.bench_serving --output-file`, `aiperf` write one",
         )
-    median, first = _number(result, "median_tpot_ms"), _number(result, "mean_ttft_ms")
     requests = _number(result, "completed")
     return ClientTimes(
         file=str(path),
         requests=None if requests is None else round(requests),
-        concurrency=_number(result, "concurrency") or _number(result, "max_concurrency"),
         token_us=1000 * found,
-        token_median_us=None if median is None else 1000 * median,
-        first_token_us=None if first is None else 1000 * first,
         tokens_per_s=_number(result, "output_throughput"),
         tokens_per_step=_number(result, "accept_length") or _number(result, "spec_decode_acceptance_length"),
     )
@@ -70,8 +61,6 @@ def read(path: Path) -> ClientTimes:
 # AIPerf's figures, by the name and statistic of each, as the other benchmarks call them.
 AIPERF = {
     "mean_tpot_ms": ("inter_token_latency", "avg"),
-    "median_tpot_ms": ("inter_token_latency", "p50"),
-    "mean_ttft_ms": ("time_to_first_token", "avg"),
     "output_throughput": ("output_token_throughput", "avg"),
     "completed": ("request_count", "avg"),
 }

@@ -441,7 +441,6 @@ def _memory_files(folder: Path, rank: RankRecord) -> list[MemoryFiles]:
 
 
 def _attempted(read: Callable[[], T]) -> tuple[list[T], list[InputError]]:
-    """The thing that is read, or what is wrong with it."""
     try:
         return [read()], []
     except InputError as error:

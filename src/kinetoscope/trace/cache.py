@@ -182,7 +182,6 @@ def code(folder: Path) -> str:
 
 
 def home(path: Path) -> Path:
-    """Where entries on a file are kept."""
     for folder in path.absolute().parents[:2]:
         tables = folder / "tables"
         if manifest.is_recording(folder) and os.access(folder, os.W_OK) and not tables.is_symlink():

@@ -73,5 +73,4 @@ def is_loss(code: str) -> bool:
 
 
 def is_complete(counts: dict[str, int]) -> bool:
-    """Whether nothing of the recording was lost."""
     return not any(is_loss(code) for code in counts)

@@ -49,8 +49,6 @@ class Damage(Struct, frozen=True):
 
 
 class Source(Struct, frozen=True):
-    """The file a trace was read from."""
-
     path: str
     bytes: int
     events: int  # elements of ``traceEvents``, lost ones included where they could be distinguished

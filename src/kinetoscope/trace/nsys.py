@@ -228,7 +228,6 @@ class _Recorded:
         )
 
     def thread(self, thread: int) -> str:
-        """The lane of a thread, of its ``globalTid``."""
         return f'"pid":{self.pid},"tid":{thread & 0xFFFFFF}'
 
 
@@ -344,7 +343,6 @@ class _Export:
         return self._texts.get(_as_id(name)) or (name if isinstance(name, str) else None)
 
     def _name(self, name: int | str | None) -> str:
-        """A text, as JSON."""
         if name not in self._quoted:
             self._quoted[name] = _json(self._text(name) or _NO_NAME)
         return self._quoted[name]

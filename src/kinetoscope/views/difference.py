@@ -129,7 +129,6 @@ def reason(found: document.Difference) -> tuple[str, str]:
 
 
 def failures(failed: Sequence[document.Judgement]) -> str:
-    """The failures in words, with the lines that did it."""
     words = (
         f"{gate.words}{f' ({names.from_here(gate.source)})' if gate.source else ''}"
         for gate in failed[:LEADING]

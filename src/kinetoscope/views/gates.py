@@ -13,7 +13,6 @@ from kinetoscope.render.blocks import Block, Commands, Labelled, Line, Text
 
 
 def document(gates: Sequence[Judgement]) -> dict[str, object]:
-    """The contract: the gates, and the expressions of those that failed."""
     return {"gates": msgspec.to_builtins(gates), "failed": failed(gates)}
 
 

@@ -163,7 +163,6 @@ def host_ops(report: Report) -> list[OpRow]:
 
 
 def window(report: Report) -> str:
-    """The time that shares are of, in words."""
     if report.steps:
         return _steps(report)
     return f"the recorded {numbers.time(max((row.window_us for row in report.devices), default=0.0))}"

@@ -140,7 +140,6 @@ def _retries(times: int) -> str:
 
 
 def versions_document(found: document.VersionsCompared, gates: Sequence[Judgement]) -> dict[str, object]:
-    """The contract."""
     return {**msgspec.to_builtins(found), "gates": list(gates), "failed": failed(gates)}
 
 

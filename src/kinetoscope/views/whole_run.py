@@ -97,7 +97,6 @@ def section(report: Report, most: int) -> Iterable[Block]:
 
 
 def thread(report: Report, most: int) -> Iterable[Block]:
-    """The lines of the program in which the thread that steps was."""
     found = report.whole_run
     if found is None or not found.lines:
         return

@@ -398,7 +398,7 @@ def test_a_loop_that_waits_for_bursts_of_batches_is_timed_in_whole_rounds(second
         program.ledgers.wait(data_s=waited)
         program.step(waited + seconds)
     timings = program.recorder.timings()
-    assert (timings.loader_workers, timings.loader_batches) == (8, 16)
+    assert timings.loader_workers == 8
     for steps, count in ((timings.before, timed), (timings.recorded, 8), (timings.after, timed)):
         assert steps is not None
         assert len(steps.step_s) == count

@@ -45,7 +45,6 @@ COLUMNS: Schema = {
 
 
 def of_run(run: LoadedRun) -> pl.DataFrame:
-    """The collectives of a run in memory, of ``COLUMNS``."""
     devices = {trace.rank: trace.devices[0].name if trace.devices else "" for trace in run.traces}
     return by_rank(collectives_of(run).table, hosts_of(run), devices)
 

@@ -45,8 +45,6 @@ class UnmatchedKernel(CompileRow, frozen=True, kw_only=True):
 
 
 class UnknownGraph(CompileRow, frozen=True, kw_only=True):
-    """A graph that ran and is not in the log."""
-
     hash: str
     device_time_us: float
     launches: int

@@ -305,7 +305,6 @@ def over_time(history: DeviceHistory, points: int) -> pl.DataFrame:
 
 
 def _private(history: DeviceHistory) -> pl.DataFrame:
-    """The ``changes`` of what private pools have of the driver."""
     private = (pl.col("device") == history.device) & (pl.col("pool") != 0)
     entries = history.snapshot.entries.with_row_index("place").filter(private)
     sign = pl.when(pl.col("action").is_in(TAKES)).then(1).when(pl.col("action").is_in(GIVES)).then(-1)

@@ -93,8 +93,6 @@ class _Entering(Struct, eq=False):
 
 
 class _Frame(Struct, eq=False):
-    """A function that runs, and the loops that it is in."""
-
     function: Function | None
     loops: list[_Entering] = field(default_factory=list[_Entering])
 
@@ -171,7 +169,6 @@ def _ops(one: _Entering, times: Sequence[int]) -> int:
 
 
 def _working(one: _Entering, times: Sequence[int]) -> int:
-    """The passes in which ops ran."""
     places = [bisect_left(times, at_ns) for at_ns in (*one.passes, one.ended_ns)]
     return sum(later > place for place, later in pairwise(places))
 

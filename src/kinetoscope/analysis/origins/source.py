@@ -30,8 +30,6 @@ AS_OBJECT = ("__call__", "forward")  # functions that are called by the name of 
 
 
 class FileLine(NamedTuple):
-    """A line of a file of the program."""
-
     file: str
     number: int
 
@@ -47,8 +45,6 @@ class NotedLine(NamedTuple):
 
 
 class Located(NamedTuple):
-    """A line, found in its file."""
-
     source: ProgramFile | None
     statement: ast.stmt | None
     function: Function | None

@@ -255,7 +255,6 @@ class _LinedStep:
 
     @property
     def _entered(self) -> set[str]:
-        """The names of the functions that the step enters."""
         return {function.name for function in self.callers}
 
     @cached_property

@@ -23,8 +23,6 @@ WORTH = 0.01
 
 
 class ThreadLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the program, and what it calls."""
-
     # ``train.py:77``; where no line of the program's own is below the loop of the steps, the library's,
     # ``transformers/trainer.py:165``
     line: str

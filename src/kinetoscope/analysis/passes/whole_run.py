@@ -273,7 +273,6 @@ class _Phases:
         self.seen = {tree.nodes[node].place for node in seen if tree.is_function(node)}
 
     def divide(self) -> None:
-        """Fill ``steps`` and ``parts``."""
         on_path = dict(zip(self.path, [*self.path[1:], -1], strict=True))
         for root in self.tree.roots:
             if root not in on_path:
@@ -307,7 +306,6 @@ class _Phases:
         return part.later_s > 0 and not longer and missed >= MISSED / of
 
     def _around_the_loop(self, loop: int) -> None:
-        """Divide what the function of the loop calls."""
         tree = self.tree
         seen = [child for child in tree.children[loop] if tree.samples_of([child], self.periods)]
         lines = [tree.nodes[child].line for child in seen if tree.place(child) is None]
@@ -320,7 +318,6 @@ class _Phases:
                 self._outside(child, extent, in_loop=True)
 
     def _in_steps(self, node: int) -> None:
-        """Divide what may be a part of the steps."""
         if not self._apart(node):
             at = [node, *(self.tree.children[node] if self.tree.place(node) is None else ())]
             always = any(self.tree.does(one) in self.always for one in at)

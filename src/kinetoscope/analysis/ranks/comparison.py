@@ -89,7 +89,6 @@ class RankComparison(msgspec.Struct, frozen=True, eq=False):
 
 @remembered
 def comparison(run: LoadedRun) -> RankComparison:
-    """The ranks of a run that is in memory."""
     hosts = hosts_of(run)
     return compare([placed(part(trace), hosts[trace.rank]) for trace in run.traces], collectives_of(run))
 
@@ -314,8 +313,6 @@ def _by_link(found: pl.DataFrame, verdict: RankVerdict) -> pl.DataFrame:
 
 
 class _Case(NamedTuple):
-    """Evidence that the verdict goes by."""
-
     parts: Sequence[RankPart]
     table: pl.DataFrame
     found: pl.DataFrame

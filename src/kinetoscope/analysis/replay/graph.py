@@ -261,7 +261,6 @@ class ReplayGraph(Struct, frozen=True, dict=True):
 
     @cached_property
     def lanes_of(self) -> dict[tuple[int, int], list[int]]:
-        """The lanes of each thread, by rank and thread."""
         found: dict[tuple[int, int], list[int]] = {}
         for rank, thread, lane in self.lanes.select("rank", "thread", "lane").iter_rows():
             found.setdefault((rank, thread), []).append(lane)

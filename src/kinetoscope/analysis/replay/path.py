@@ -39,8 +39,6 @@ class PathPiece(NamedTuple):
 
 
 class _Walk(Struct, frozen=True):
-    """One round, indexed to be walked backwards."""
-
     state: State
     round: Round
     blocks: dict[int, tuple[WorkBlock, int | None]]  # with the block before it on its stream

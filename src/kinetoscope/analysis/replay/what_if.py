@@ -95,7 +95,6 @@ def scaled(run: LoadedRun, scale: Scale) -> RequestedChange:
 
 
 def without_waits(run: LoadedRun) -> RequestedChange:
-    """No call waits for the device."""
     calls = {trace.rank: waits(trace)["call"].unique() for trace in run.traces}
     changes = {rank: no_wait(own) for rank, own in calls.items()}
     return RequestedChange("--no-sync", changes, sum(map(len, calls.values())))

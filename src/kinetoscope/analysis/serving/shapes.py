@@ -107,7 +107,6 @@ def _sampled(ops: pl.DataFrame, bounds: pl.DataFrame) -> dict[int, int]:
 
 
 def _tensor(dims: str) -> list[int] | None:
-    """The shape of the first tensor of an op."""
     try:
         return msgspec.convert(msgspec.json.decode(dims, type=list[object])[0], list[Size]) or None
     except (LookupError, ValueError, msgspec.MsgspecError):

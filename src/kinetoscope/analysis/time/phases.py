@@ -222,7 +222,6 @@ def phase_of_work(trace: Trace) -> pl.Series:
 
 
 def _kinds(trace: Trace) -> dict[int, str]:
-    """The kind of every step, by its row."""
     events = trace.host_events
     marked = {
         kind: set(_inside(trace, matching(events, "name", pattern))["step"])

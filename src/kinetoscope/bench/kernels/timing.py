@@ -124,7 +124,6 @@ def time_kernels(
     seconds: float,
     progress: Callable[[str], None],
 ) -> list[KernelResult]:
-    """Time each kernel in turn, on the device that it was made for."""
     results: list[KernelResult] = []
     for number, subject in enumerate(subjects, 1):
         progress(f"{number}/{len(subjects)} {subject.kernel.name}")

@@ -114,8 +114,6 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class OutputError(NamedTuple):
-    """One output against one candidate."""
-
     agrees: bool
     largest: float
     eager: float

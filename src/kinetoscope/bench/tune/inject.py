@@ -51,7 +51,6 @@ class Injection:
         return self._watched(made, self.calls)
 
     def made(self, model: Any, **given: Any) -> Any:
-        """The model or function under the setting."""
         if self._setting.is_eager:
             return model
         if self._setting.as_written:

@@ -91,7 +91,6 @@ RunVersion = Callable[[Version, TrialRequest, Sequence[str]], TrialResult]
 
 
 def run_version(version: Version, order: TrialRequest, words: Sequence[str]) -> TrialResult:
-    """One run in the version's own folder."""
     return run_trial(order, words, version.environment(), version.folder)
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class CompilerBackend:
-    """A backend that programs name."""
-
     name: str
     does: str  # what it is for
     package: str | None = None  # what pip installs it with; None: it comes with torch

@@ -313,7 +313,6 @@ class LiveRecording:
         self.tell(found_by, steps=True)
 
     def _await(self, boundaries: int, seconds: float) -> None:
-        """Wait for so many boundaries, or seconds."""
         self.boundaries.expect(boundaries)
         until = time.monotonic() + seconds
         while not self._over() and (left_s := until - time.monotonic()) > 0:

@@ -29,8 +29,6 @@ Say = Callable[[str], None]
 
 @dataclass
 class _Process:
-    """A process that records itself, and what it says."""
-
     pid: int
     connection: socket.socket
     steps: bool = False

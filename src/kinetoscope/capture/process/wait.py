@@ -80,8 +80,6 @@ def wait(
 
 
 class _Wait:
-    """The program that runs, and what has become of it."""
-
     def __init__(
         self,
         child: int,

@@ -282,8 +282,6 @@ class Tree:
 
 
 class Sampler:
-    """Samples one thread of this process."""
-
     def __init__(
         self,
         # the period that it is now; None: what runs is the recorder's own

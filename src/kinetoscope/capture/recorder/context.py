@@ -169,7 +169,6 @@ class MeasuredSteps:
             slowed=self.slowed,
             paused_s=self.paused_s,
             loader_workers=self.prefetch.workers if loads else None,
-            loader_batches=self.prefetch.batches if loads else None,
             padding=self.padding,
             collects_at=self.collects_at,
             levels=self.levels,

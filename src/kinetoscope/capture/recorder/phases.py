@@ -387,7 +387,6 @@ class Recover(Phase):
         return self.following() if self._recovered() else self
 
     def following(self) -> Phase:
-        """The phase after the last of these steps."""
         if self.drained:
             return TimeAfter(self.context)
         self.context.measured.note(f"{UNDRAINED}: the program was not timed again after the recording")

@@ -217,7 +217,6 @@ class Recorder:
                 self.lock.release()
 
     def _end_provisional(self) -> None:
-        """End the provisional recording where its budget is spent."""
         # The first steps of a leader are soon over; a request may take minutes.
         leader = self.detector.leader or ("request",)
         if self.provisional.why and self.provisional.running and leader[0] == "request":

@@ -199,7 +199,6 @@ class CallLoop:
         return (self._there and not (self._here and since < found.calls)) or since >= LOST * found.calls
 
     def pass_by(self, *, first: bool) -> None:
-        """The next call is made."""
         self.since = 0 if first or self.together else self.since + 1
         self._here = self._there
 

@@ -406,7 +406,6 @@ class StepDetector:
         return calls * self.outer.calls if self.passes_lead else calls
 
     def count(self, source: Source) -> int:
-        """How often a source has ticked."""
         return self.index + 1 if source == self.leader else self._counts.get(source, 0)
 
     def best(self, ticks: int) -> Source | None:

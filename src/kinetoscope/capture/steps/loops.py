@@ -69,7 +69,6 @@ def loops_around(stack: Sequence[tuple[CodeType, int]]) -> list[Loop]:
 
 
 def _is_python_s(code: CodeType) -> bool:
-    """Whether a function is of Python's own library."""
     path = code.co_filename
     return path.startswith(LIBRARY) and "site-packages" not in path and "dist-packages" not in path
 

@@ -35,7 +35,6 @@ class StepTime(NamedTuple):
 
     @property
     def data_s(self) -> float:
-        """Seconds of waiting for the data loader."""
         return (self.ended.waited.data_ns - self.began.waited.data_ns) / 1e9
 
 

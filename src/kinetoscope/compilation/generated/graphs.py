@@ -61,8 +61,6 @@ def graph_rows(
 
 
 def _partitioned(graph: CompiledGraph, frame: FrameDraft) -> CompiledGraph:
-    """The forward graph with what the partitioner chose."""
-
     def text(record: LogRecord | None) -> str | None:
         return frame.log.text(record) if record else None
 

@@ -47,8 +47,6 @@ class GraphDraft(Struct, eq=False):
 
 
 class FrameDraft(Struct, eq=False):
-    """The records of one compilation of one frame."""
-
     compile_id: str
     rank: int
     generation: int

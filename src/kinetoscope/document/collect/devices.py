@@ -33,13 +33,11 @@ def devices(run: LoadedRun) -> list[DeviceRow]:
 
 
 def idle(run: LoadedRun) -> list[IdleRow]:
-    """One row a device and cause."""
     return rows(gaps.idle(run), IdleRow)
 
 
 @remembered
 def launching(run: LoadedRun) -> list[LaunchRow]:
-    """One row a rank and device that was launched on."""
     table = launch_statistics(run)
     points = {t.rank: rows_by(queue_depth(t, POINTS), "device", QueuePoint) for t in run.traces}
     return rows(

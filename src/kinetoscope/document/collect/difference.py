@@ -50,7 +50,6 @@ def build(
     *,
     page: bool = False,  # with both timelines
 ) -> rows.Difference:
-    """Fill the document."""
     judgements = judged(found, gates)
     lanes = timelines(*found.accounts) if page and found.accounts else None
     base, new = (_side(run, paths, count) for run, paths, count in zip(found.runs, inputs, runs, strict=True))

@@ -65,7 +65,6 @@ def findings(run: LoadedRun, proven: Measurements) -> list[FindingRow]:
 
 
 def compared(ranks: RankComparison) -> list[FindingRow]:
-    """Findings of the comparison of many ranks."""
     rows = [_finding(LoadedRun(()), one, None, {}, None) for one in registry.compared(ranks)]
     return [msgspec.structs.replace(row, of_ranks=True, ranks=ranks.verdict.ranks) for row in rows]
 

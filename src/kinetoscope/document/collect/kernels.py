@@ -69,7 +69,6 @@ def ops(run: LoadedRun) -> list[document.OpRow]:
 
 
 def graphs(run: LoadedRun) -> list[document.GraphRow]:
-    """One row a compiled graph that was called."""
     parts = rows_by(regions.graph_categories(run), "graph", document.GraphCategory)
     table = regions.graphs(run)
     return rows(table, document.GraphRow, categories=[parts.get(graph, []) for graph in table["graph"]])

@@ -223,7 +223,6 @@ def _clocks(found: RankComparison) -> list[document.ClockRow]:
 
 
 def _collectives(found: RankComparison, hosts: Mapping[int, str]) -> list[document.CollectiveRow]:
-    """The collectives that were waited in most first."""
     devices = {part.facts.rank: part.facts.device for part in found.parts}
     each = instances(found.table, hosts, devices)
     groups = each.group_by(*LIKE, "group").agg(pl.median("bus_gbps"), pl.first("ranks"), count=pl.len())

@@ -104,7 +104,6 @@ def _report(run: LoadedRun, proven: Measurements, found: Future[list[FindingRow]
 
 
 def _with_all(run: LoadedRun, replayed: ReplayRow | None, found: list[FindingRow]) -> ReplayRow | None:
-    """The replay with what all findings save together."""
     if replayed is None:
         return None
     joint = sum((row.saving_us for row in found), 0.0)

@@ -53,7 +53,6 @@ def row(kind: type[Row], source: object, **given: object) -> Row:
 def rows_by(
     table: pl.DataFrame, key: str, kind: type[Row], renamed: Mapping[str, str] = {}
 ) -> dict[object, list[Row]]:
-    """The table's rows by their value of one column."""
     found: dict[object, list[Row]] = {}
     for value, made in zip(table[key], rows(table, kind, renamed), strict=True):
         found.setdefault(value, []).append(made)
@@ -61,7 +60,6 @@ def rows_by(
 
 
 def rows_within(column: pl.Series, kind: type[Row]) -> list[list[Row]]:
-    """The rows of each list in a column of lists of structs."""
     lists = column.list.len()
     made = iter(rows(column.filter(lists > 0).explode().struct.unnest(), kind))
     return [list(islice(made, length)) for length in lists]

@@ -135,7 +135,6 @@ def _repaired(piece: bytes, decoder: msgspec.json.Decoder[Event], damages: Count
 
 
 def _with_fields_dropped(piece: bytes, decoder: msgspec.json.Decoder[Event]) -> Event | None:
-    """The event without those of its fields that have a wrong type."""
     try:
         fields: Any = msgspec.json.decode(piece)
     except UNREADABLE:
