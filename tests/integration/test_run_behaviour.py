@@ -120,6 +120,28 @@ def test_every_way_to_leave_is_kept(programs: Programs, ending: str, status: int
         assert f"its exit status was {status}" in run.err
 
 
+def test_a_handler_that_calls_the_one_before_it_finds_none(programs: Programs):
+    """Nothing of ours ends the program before it has saved its state."""
+    script = programs.write(
+        TRAIN
+        + """
+before = signal.getsignal(signal.SIGTERM)
+def save(number, frame):
+    if callable(before):
+        before(number, frame)
+    print("saved")
+    sys.exit(143)
+signal.signal(signal.SIGTERM, save)
+train(4)
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+    )
+    run = programs.record(str(script))
+    assert (run.status, run.out) == (143, "saved\n")
+    assert run.manifest["exit"] == "sys.exit: 143"
+    assert len(run.marks()) == 3
+
+
 def test_a_signal_sent_to_us_reaches_the_program(programs: Programs):
     script = programs.write(
         TRAIN

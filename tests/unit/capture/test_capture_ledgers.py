@@ -1,6 +1,8 @@
 """What the host waited for: measured without a frame of ours, and gone without a trace."""
 
+import copy
 import gc
+import pickle
 import threading
 import time
 import traceback
@@ -116,6 +118,13 @@ def test_an_error_shows_no_frame_of_ours_and_leaves_the_ledger_balanced(ledgers:
     assert files == [__file__]
     before = ledgers.read()
     assert 0 <= before.sync_ns < 1e9
+
+
+def test_a_method_that_is_looked_up_has_its_name_and_is_pickled(ledgers: Ledgers) -> None:
+    """As where a program hands it to a function that times what it is given, or to another process."""
+    call = torch.arange(3).tolist
+    assert call.__name__ == "tolist"
+    assert pickle.loads(pickle.dumps(call))() == copy.deepcopy(call)() == call() == [0, 1, 2]
 
 
 def test_collections_are_counted(ledgers: Ledgers) -> None:

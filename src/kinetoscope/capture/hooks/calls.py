@@ -72,6 +72,17 @@ class MethodStandIn:
             setattr(self.owner, self.name, self.method)
 
 
+class BoundMethod(functools.partial[Any]):
+    """A bound method, as a partial object that may do something when it is dropped. It has the method's name
+    and other attributes, and is pickled as the method."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.func, name)
+
+    def __reduce__(self) -> Any:
+        return copy.copy, (self.func,)
+
+
 class CallWatch(MethodStandIn):
     """Stands in for a class's method: calls ``seen(instance)`` whenever an instance looks it up to call it.
 
@@ -164,7 +175,7 @@ class _Over:
             self.seen(self.instance)
 
 
-class _WatchedCall(functools.partial[Any]):
+class _WatchedCall(BoundMethod):
     """A bound method that keeps something for as long as its call lasts."""
 
     over: _Over

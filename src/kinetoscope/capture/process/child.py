@@ -136,6 +136,8 @@ class _Ending:
         return leaving
 
     def _terminated(self, number: int, frame: FrameType | None) -> None:
+        if signal.getsignal(number) != self._terminated:
+            return  # a handler of the program's calls the one before it: without us there was none
         with _undisturbed():
             self.recording.end(f"signal: {signal.Signals(number).name}")
         signal.signal(number, signal.SIG_DFL)

@@ -10,7 +10,6 @@ microsecond more.
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import linecache
 import os
@@ -21,7 +20,7 @@ from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 from kinetoscope.capture import torch_private
-from kinetoscope.capture.hooks.calls import MethodStandIn
+from kinetoscope.capture.hooks.calls import BoundMethod, MethodStandIn
 from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.steps.padding import Never, PaddingSeen
 from kinetoscope.recording.manifest import BatchPadding
@@ -91,7 +90,7 @@ class Ledger:
         self.sums = [0, 0]
         sums = self.sums
 
-        class TimedCall(functools.partial[Any]):
+        class TimedCall(BoundMethod):
             __slots__ = ()
 
             def __del__(self) -> None:
