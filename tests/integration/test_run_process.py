@@ -204,15 +204,16 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize("given", [["-u", "PYTHONPATH"], ["PYTHONPATH="], ["PYTHONPATH=/nowhere"]])
+@pytest.mark.parametrize("given", [["-u", "PYTHONPATH"], ["PYTHONPATH="], ["PYTHONPATH=/nowhere:"]])
 def test_a_shell_s_script_may_add_to_where_python_looks(programs: Programs, given: list[str]):
     """Children of the program look there, too."""
     programs.write("", "src/own.py")
-    shows = "import os, own; print(os.environ['PYTHONPATH'])"
+    programs.write("", "here.py")
+    shows = "import os, own, here, sys; print(os.environ['PYTHONPATH'], sys.path[1:])"
     child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {shows!r}])"
-    programs.write(f"import torch\n{shows}\n{child}")
+    programs.write(f"import torch\n{shows}\n{child}", "scripts/prog.py")
     programs.write("", "src/torch.py")
-    script = f"export PYTHONPATH=$PWD/src:$PYTHONPATH\n{sys.executable} prog.py\n"
+    script = f"export PYTHONPATH=$PWD/src:$PYTHONPATH\n{sys.executable} scripts/prog.py\n"
     programs.write(script, "train.sh")
     ours = f"import sys; sys.path.insert(0, {str(ROOT / 'src')!r}); from kinetoscope.cli import run; run()"
     plain = programs.execute(["env", *given, "sh", "train.sh"])
@@ -221,6 +222,16 @@ def test_a_shell_s_script_may_add_to_where_python_looks(programs: Programs, give
     )
     assert len(plain.out.splitlines()) == 2, plain.err
     assert (run.status, run.out) == (0, plain.out), run.err
+
+
+@pytest.mark.parametrize("words", ["- x < prog.py", "<(cat prog.py) x", "/dev/stdin x < <(cat prog.py)"])
+def test_a_script_may_come_through_a_pipe(programs: Programs, words: str):
+    programs.write("import sys\nprint(__name__, sys.argv[1:], sys.stdin.read())\nraise SystemExit(3)")
+    plain, run = (
+        programs.execute(["bash", "-c", f"exec {sys.executable} {ours} {words}"])
+        for ours in ("", "-m kinetoscope run --no-report")
+    )
+    assert (run.status, run.out) == (plain.status, plain.out) == (3, "__main__ ['x'] \n")
 
 
 def test_a_script_that_names_no_interpreter_is_the_shell_s(programs: Programs):

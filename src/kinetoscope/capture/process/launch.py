@@ -66,8 +66,11 @@ def program(words: Sequence[str]) -> ProgramCommand:
     if not words:
         raise UsageError("there is nothing to run", hint="kinetoscope run [options] script.py [arguments]")
     first = words[0]
-    if first.endswith(".py") or (os.path.isfile(first) and not os.access(first, os.X_OK)):
-        if not os.path.isfile(first):
+    if first == "-":  # as for Python: the script is standard input
+        return ProgramCommand((*interpreter, *words), "stdin", False)
+    is_file = os.path.exists(first) and not os.path.isdir(first)  # or a pipe, as of `<(...)`
+    if first.endswith(".py") or (is_file and not os.access(first, os.X_OK)):
+        if not is_file:
             raise InputError("the script does not exist", where=first, hint="check the path")
         return ProgramCommand((*interpreter, *words), Path(first).stem, False)
     if os.path.isdir(first) and os.path.isfile(os.path.join(first, "__main__.py")):

@@ -49,7 +49,8 @@ def _names_of(*words: str) -> "dict[str, Any]":
 def _stand_back() -> None:
     """Run the environment's own `sitecustomize`, as if this one had not been there. Raises ImportError where
     there is none, which is what `site` expects to hear."""
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != HERE]
+    entries = ([entry] if os.path.abspath(entry or ".") != HERE else STANDS_FOR for entry in sys.path)
+    sys.path[:] = dict.fromkeys(entry for some in entries for entry in some)
     spec = files.PathFinder.find_spec("sitecustomize", sys.path)
     if spec is None or spec.loader is None:
         raise ImportError("there is no sitecustomize", name="sitecustomize")
@@ -58,29 +59,37 @@ def _stand_back() -> None:
     spec.loader.exec_module(module)
 
 
-def _python_path() -> "str | None":
-    """PYTHONPATH without us: as it was given, and with what a shell's script has put around that since."""
-    path = os.environ.get("PYTHONPATH", "").replace(HERE + os.pathsep, "").replace(HERE, "")
-    return path or os.environ.get(PYTHONPATH)
+def _python_path() -> "tuple[str | None, list[str]]":
+    """PYTHONPATH without us, as it was given and with what a shell's script has put around that since; and
+    what our own folder stands for in ``sys.path``: the working directory, which an empty entry means, where
+    a script added to nothing, as ``src:$PYTHONPATH`` does."""
+    path, given = os.environ.get("PYTHONPATH", HERE), os.environ.get(PYTHONPATH)
+    if path == HERE:
+        return given, []
+    if given:
+        return path.replace(HERE + os.pathsep, ""), []
+    try:
+        return path.replace(HERE, ""), [os.getcwd()]
+    except OSError:  # it is gone
+        return path.replace(HERE, ""), []
 
 
 def _hide() -> None:
     """Leave the environment as the user's shell had it: the program's own children are none of ours."""
-    python_path = _python_path()
     for name in (INSTRUCTIONS, HOME, LAUNCHER, PYTHONPATH, "PYTHONPATH"):
         os.environ.pop(name, None)
-    if python_path is not None:
-        os.environ["PYTHONPATH"] = python_path
+    if GIVEN is not None:
+        os.environ["PYTHONPATH"] = GIVEN
 
 
 def _hide_from_program() -> None:
     """Leave ``os.environ`` as the user's shell had it, and the process's own environment as it is: children
     that are started without one of their own inherit it, and may be the ones to record."""
-    seen, python_path = os.environ._data, _python_path()  # pyright: ignore
+    seen = os.environ._data  # pyright: ignore
     for name in (INSTRUCTIONS, HOME, LAUNCHER, ON_REQUEST, PYTHONPATH, "PYTHONPATH"):
         seen.pop(os.fsencode(name), None)
-    if python_path is not None:
-        seen[b"PYTHONPATH"] = os.fsencode(python_path)
+    if GIVEN is not None:
+        seen[b"PYTHONPATH"] = os.fsencode(GIVEN)
 
 
 def _begin() -> None:
@@ -97,7 +106,7 @@ def _begin() -> None:
     words = {os.path.basename(word).removesuffix(".py") for word in sys.orig_argv[:4]}
     if launcher and place is None and words & LAUNCHERS:
         return  # its children inherit the instructions
-    given = (_python_path() or "").split(os.pathsep)
+    given = (GIVEN or "").split(os.pathsep)
     installed = [entry for entry in sys.path if entry not in (HERE, *given)]
     ours = [] if home in installed else [home]
     # Of what is installed next to us, another Python can load our own code alone, which needs no compiler.
@@ -168,6 +177,7 @@ def _say(what: str) -> None:
         print(f"kinetoscope: {what}", file=sys.stderr)
 
 
+GIVEN, STANDS_FOR = _python_path()
 try:
     _begin()
 except Exception as error:
