@@ -46,6 +46,22 @@ def test_the_program_s_own_modules_and_what_was_compiled(
     assert not [path for path in files if path in (json.__file__, msgspec.__file__, source.__file__)]
 
 
+def test_modules_that_are_imported_lazily_are_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = written(tmp_path / "lazy.py", "raise RuntimeError('it is imported')\n")
+    spec = importlib.util.spec_from_file_location("lazy_of_this_test", own)
+    assert spec is not None
+    assert spec.loader is not None
+    loader = importlib.util.LazyLoader(spec.loader)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    monkeypatch.setitem(sys.modules, "none_of_this_test", None)  # type: ignore[arg-type]
+    loader.exec_module(module)
+    source.keep(tmp_path, 0, [], None)
+    assert type(module) is not type(sys)  # once it is imported it is a module as any other
+
+
 def test_no_more_is_kept_than_a_page_can_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "MOST", 100)
     small, large = written(tmp_path / "a.py", "a" * 90), written(tmp_path / "b.py", "b" * 20)

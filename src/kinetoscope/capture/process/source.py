@@ -47,7 +47,10 @@ def keep(folder: Path, rank: int, scripts: list[str], compile_log: Path | None) 
 
 def _own_modules() -> Iterator[str]:
     for module in list(sys.modules.values()):
-        path = getattr(module, "__dict__", {}).get("__file__")
+        path = None
+        with suppress(AttributeError):  # some only stand for modules
+            # Any other look at one that is imported lazily imports it.
+            path = object.__getattribute__(module, "__dict__").get("__file__")
         if isinstance(path, str) and path.endswith(".py") and is_own(path):
             yield path
 
