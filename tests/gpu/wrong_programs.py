@@ -32,6 +32,8 @@ FIXES: dict[str, dict[str, tuple[str, ...]]] = {
     "experts": {"unbind": ("index-backward",)},
     "average": {"foreach": ("many-tiny-kernels",), "fused": ("optimizer-not-fused",)},
     "loader": {"workers": ("data-loading-stall",)},
+    "person_search": {"groups": ("optimizer-not-fused",), "fused,groups": ("optimizer-not-fused",)},
+    "shown_scores": {"no-weights": ("unfused-attention",)},
     "tuned": {},
 }
 
@@ -303,6 +305,66 @@ def loader(fixes: set[str]) -> Step:
         optimizer.zero_grad()
         x, y = x.to("cuda", non_blocking=True), y.to("cuda", non_blocking=True)
         nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def person_search(fixes: set[str]) -> Step:
+    """Features of persons; biases learn faster, so that each parameter is in a group of its own."""
+    import torch
+    import torchvision
+    from torch import nn
+
+    model = torchvision.models.resnet50(num_classes=751).cuda().to(memory_format=torch.channels_last)
+    groups: list[dict[str, Any]] = []
+    for name, parameter in model.named_parameters():
+        lr, decay = (0.02, 0.0) if "bias" in name else (0.01, 5e-4)
+        groups.append({"params": [parameter], "lr": lr, "weight_decay": decay})
+    if "groups" in fixes:
+        joint: dict[float, dict[str, Any]] = {}
+        for group in groups:
+            joint.setdefault(group["lr"], {**group, "params": []})["params"] += group["params"]
+        groups = list(joint.values())
+    optimizer = torch.optim.SGD(groups, momentum=0.9, fused="fused" in fixes or None)
+    x = torch.randn(32, 3, 256, 128, device="cuda").to(memory_format=torch.channels_last)
+    y = torch.randint(0, 751, (32,), device="cuda")
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def shown_scores(fixes: set[str]) -> Step:
+    """A net of ``nn.MultiheadAttention``, whose scores are not looked at."""
+    import torch
+    from torch import nn
+
+    class Layer(nn.Module):
+        def __init__(self, width: int = 512) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(width, 8, batch_first=True)
+            self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.net = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.first(x)
+            y, _ = self.attention(y, y, y, need_weights="no-weights" not in fixes)
+            x = x + y
+            return x + self.net(self.second(x))
+
+    model = nn.Sequential(*[Layer() for _ in range(8)]).to("cuda", torch.bfloat16)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    x = torch.randn(16, 1024, 512, device="cuda", dtype=torch.bfloat16)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
         optimizer.step()
 
     return step
