@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,13 @@ def kernel(
 
 def copy(ts: float, dur: float, device: int = 0, stream: int = 7) -> Event:
     return kernel("Memcpy DtoD (Device -> Device)", ts, dur, 0, device, stream) | {"cat": "gpu_memcpy"}
+
+
+def on_cpu(events: Iterable[Event]) -> list[Event]:
+    """The events as a program without a device has them: no launches nor what they launch, and backward
+    passes on the thread of the forward ones."""
+    of_device = ("kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime")
+    return [{**one, "tid": 1} for one in events if one["cat"] not in of_device]
 
 
 def trace(*events: Event, rank: int = 0) -> Trace:

@@ -14,15 +14,14 @@ from kinetoscope.analysis.compiled.regions import compiler_phases
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import END, constant, matching, rows
 from kinetoscope.analysis.idle.gaps import gaps
-from kinetoscope.analysis.idle.launches import launching_lanes
 from kinetoscope.analysis.kernels import taxonomy
-from kinetoscope.analysis.kernels.work import work
+from kinetoscope.analysis.kernels.work import computed, work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.peak import RankHistory, histories
 from kinetoscope.analysis.origins.lines import OpLines, op_lines
 from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns, as_it_runs
 from kinetoscope.analysis.replay.change import NO_LATE_BATCHES, ReplayChange
-from kinetoscope.analysis.replay.host import is_op
+from kinetoscope.analysis.replay.host import is_op, logical_threads
 from kinetoscope.analysis.replay.replay import StepReplay, alone
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
@@ -186,6 +185,20 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
         return table.with_columns(op_name=self.trace.host_events["name"][table["op"]])
 
     @cached_property
+    def computed(self) -> pl.DataFrame:
+        """``work``; of a program without a device the ops of the recorded steps that compute on the CPU, each
+        as if it had launched itself."""
+        if not self.on_cpu:
+            return self.work
+        ops = computed(self.trace).drop(UNUSED)
+        return ops.filter(pl.col("step").is_not_null()) if len(self.trace.steps) else ops
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether nothing of the recording ran on a device."""
+        return self.trace.device_events.is_empty()
+
+    @cached_property
     def launched(self) -> pl.DataFrame:
         """By ``launch`` (row of ``host_events``) how many device events it ``launched``."""
         return launches(self.trace.device_events["launch"])
@@ -303,12 +316,13 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
         return self.work[rows(self.work, "name", pattern)]
 
     def launched_during(self, within: pl.DataFrame) -> pl.DataFrame:
-        """The device work of the recorded steps that host threads launched in these intervals of theirs
+        """What the recorded steps ``computed`` that host threads launched in these intervals of theirs
         (``lane``, ``start_ns``, ``duration_ns``, disjoint), with the number of its ``interval``."""
-        calls = self.trace.host_events.select("lane", "start_ns")[self.work["launch"]].with_row_index("row")
+        calls = self.trace.host_events.select("lane", "start_ns")[self.computed["launch"]]
+        calls = calls.with_row_index("row")
         marks = within.select("lane", "start_ns", END).with_row_index("interval")
         found = intervals.beginning_in(calls, marks, ["lane"]).sort("row")
-        return self.work[found["row"]].with_columns(found["interval"])
+        return self.computed[found["row"]].with_columns(found["interval"])
 
     def inside(self, table: pl.DataFrame) -> pl.DataFrame:
         """The rows of a table of events that begin in the steps, by the device's clock or the host's."""
@@ -321,12 +335,13 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @cached_property
     def called(self) -> pl.DataFrame:
-        """The ops and calls of the runtime that no other one is around, of the threads that launch, by
-        ``lane`` and start: the columns ``CALLED`` of ``host_events``, with ``end_ns``."""
+        """The ops and calls of the runtime that no other one is around, of the threads that launch (without a
+        device: that run most ops), by ``lane`` and start: the columns ``CALLED`` of ``host_events``, with
+        ``end_ns``."""
         host = self.trace.host_events
         own = host.select("id", "lane", "start_ns", END)
         own = self.inside(
-            own.filter(is_op(self.trace) & host["lane"].is_in(launching_lanes(self.trace).implode()))
+            own.filter(is_op(self.trace) & host["lane"].is_in(logical_threads(self.trace)["lane"].implode()))
         )
         # Most are inside their parent: without them few are left to be put in order.
         end = constant(None, len(host), pl.Int64).scatter(own["id"], own["end_ns"])

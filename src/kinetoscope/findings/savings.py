@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from kinetoscope import numbers
 from kinetoscope.analysis.cost.roofline import costed
+from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.ranks.rows import RankVerdict
 from kinetoscope.analysis.replay.change import (
     NOTHING,
@@ -20,6 +21,7 @@ from kinetoscope.analysis.replay.change import (
     without_idle,
 )
 from kinetoscope.analysis.replay.host import is_op
+from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import evidence
 from kinetoscope.findings.model import SEVERITIES, Finding, Proof, Saving, Severity
 from kinetoscope.findings.rank_view import RankView, launched_within, launches
@@ -117,11 +119,16 @@ def device(
     more: ReplayChange = NOTHING,
 ) -> Saving:
     """The saving if device events (``id``) are shortened, each by ``saved`` nanoseconds, and ``more`` of the
-    step goes with them. What is gone takes the ops and calls with it that launch nothing else."""
+    step goes with them. What is gone takes the ops and calls with it that launch nothing else. Without a
+    device it is the ops that are shortened (``RankView.computed``)."""
     shorter = events.select("id", saved_ns=saved)
     freed = view.us_of(shorter, "saved_ns")
     if freed < LOW * view.step_us and more.is_empty:  # too little for any severity: no replay is needed
         return nothing(basis)
+    if view.on_cpu:
+        ops = view.trace.host_events.select("id", "lane", "start_ns", "duration_ns").join(shorter, on="id")
+        share = (pl.col("saved_ns") / pl.col("duration_ns")).clip(0, 1)
+        return of(view, without_host(ops.with_columns(share=share)) | more, basis)
     change = shorten(shorter["id"], shorter["saved_ns"]) | _calls(view, shorter) | more
     us = view.would_save(change)
     of_it = f"{numbers.time(freed)} of device time per {view.unit}"
@@ -152,8 +159,18 @@ def _calls(view: RankView, shorter: pl.DataFrame) -> ReplayChange:
 
 
 def called(view: RankView, events: pl.DataFrame, share: float = 1.0) -> ReplayChange:
-    """Host events of whose time ``share`` goes away with the device work that is saved (see ``device``)."""
-    return NOTHING if view.cold else without_host(events, share)
+    """Host events of whose time ``share`` goes away with the device work that is saved (see ``device``);
+    without a device, of their time around the ops that compute in them."""
+    if view.cold:
+        return NOTHING
+    if view.on_cpu:
+        own = pl.col("share") if "share" in events.columns else pl.lit(share)
+        events = events.select("lane", "start_ns", END, share=own)
+        ops = view.trace.host_events.select("lane", "start_ns", END)[view.computed["id"]]
+        around = intervals.subtract(events, ops, ["lane"])
+        around = intervals.beginning_in(around, events, ["lane"])
+        events = around.with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns"))
+    return without_host(events, share)
 
 
 def host(view: RankView, events: pl.DataFrame, basis: str, share: float = 1.0) -> Saving:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+import traces
 from eager import Eager
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.rules import padded_tokens
@@ -50,3 +51,19 @@ def test_padding_within_the_longest_is_for_texts_of_like_length() -> None:
 @pytest.mark.parametrize("padding", [None, BatchPadding(tokens=1000, padding=90, beyond=0)])
 def test_little_padding_is_no_finding(padding: BatchPadding | None) -> None:
     assert not list(padded_tokens.find(training(padding)))
+
+
+def test_on_a_cpu_ops_take_less_time() -> None:
+    program = Eager()
+    for _ in range(STEPS):
+        for _ in range(KERNELS):
+            program.note("aten::linear", us=US)
+        program.step()
+    view = program.view()
+    padding = BatchPadding(tokens=1000, padding=600, beyond=400)
+    record = RankRecord(rank=0, steps=StepTimings(found_by="optimizer", padding=padding))
+    view = RankView(replace(view.run, manifest=Manifest(ranks=(record,))), view.trace)
+    program.events = traces.on_cpu(program.events)
+    cpu = RankView(replace(view.run, traces=(program.view().trace,)), program.view().trace)
+    (finding,) = padded_tokens.find(cpu)
+    assert finding.saving.us == pytest.approx(KERNELS * 0.4 * (US - 3), rel=0.01)

@@ -104,3 +104,14 @@ def test_without_shapes_the_source_says_whether_both_have_a_new_dimension(
     lines = traces.noted(*((op, "train.py(1): <module>") for op in ["aten::unsqueeze"] * 2 + SQUARES))
     run = LoadedRun((view.trace,), manifest, folder=tmp_path, lines={0: lines})
     assert bool(list(pairwise_differences.find(RankView(run, view.trace)))) == is_of_pairs
+
+
+def test_all_pairs_are_written_out_on_a_cpu_too() -> None:
+    program = steps(*SQUARES, trained=True)
+    program.events = traces.on_cpu(program.events)
+    (finding,) = pairwise_differences.find(program.view())
+    # Three ops of 18 µs and their gradients of 14, but for half of the first.
+    assert finding.saving.us == pytest.approx(2.5 * 18 + 3 * 14, rel=0.01)
+    alone = steps("aten::sub", "aten::pow", "aten::mean", dims=[[512, 64], [512, 64]])
+    alone.events = traces.on_cpu(alone.events)
+    assert not list(pairwise_differences.find(alone.view()))

@@ -343,6 +343,15 @@ def test_losses_of_one_graph_are_added_up_before_they_go_backward() -> None:
     assert found.saving.change.device["saved_ns"].sum() == pytest.approx(2 * 3 * 6 * 20_000)
 
 
+def test_losses_of_one_graph_go_backward_once_on_a_cpu_too() -> None:
+    program = losses(4)
+    program.events = traces.on_cpu(program.events)
+    found = only(split_batches.find(program.view()))
+    assert found.title == ("4 losses of one graph each go backward through it: 9 nodes per step run again")
+    # Three of four passes, of three nodes and three additions each: their ops of 80 µs, and what is around.
+    assert found.saving.us == pytest.approx(3 * 6 * 105, rel=0.01)
+
+
 def test_losses_whose_own_gradients_may_be_read_are_added_up_where_they_are_not() -> None:
     found = only(split_batches.find(losses(4, between=9).view()))
     assert found.saving.condition == "no loss's own gradients are read"
@@ -439,6 +448,15 @@ def test_a_generator_s_pass_computes_gradients_of_the_discriminator(had: tuple[i
         names = gone["name"].cast(pl.String)
         assert names.to_list() == ["gemm of discriminator1", "add", "gemm of discriminator0", "add"] * 2
         assert gone["saved_ns"].to_list() == [10_000, 20_000] * 4
+
+
+def test_gradients_that_nobody_uses_take_the_time_of_their_ops_on_a_cpu() -> None:
+    program = adversarial(("discriminator",), ("generator", "discriminator"))
+    program.events = traces.on_cpu(program.events)
+    finding = only(discarded_gradients.find(program.view(updates=updates(2, 2))))
+    assert finding.title.startswith("2 of 6 gradients per step")
+    # Half of two nodes with a product each, and of what the engine takes until the next.
+    assert finding.saving.us == pytest.approx(2 * 124 / 2, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import traces
 from eager import Eager
 from kinetoscope.findings.rules import tensors_of_lists, unexplained_idle
 
@@ -39,3 +40,23 @@ def test_what_prepares_an_array_is_not_known() -> None:
     view = steps("aten::detach_", "aten::lift_fresh", "aten::to").view()
     assert not list(tensors_of_lists.find(view))
     assert list(unexplained_idle.find(view))
+
+
+def test_lists_are_read_in_programs_without_a_device_too() -> None:
+    program = steps(*OF_A_LIST)
+    program.events = traces.on_cpu(program.events)
+    (finding,) = tensors_of_lists.find(program.view())
+    assert finding.saving.us == pytest.approx(READ_US, rel=0.01)
+
+
+def test_numbers_are_no_lists() -> None:
+    """``torch.tensor(row["rating"])``, one of which was read while the thread was taken off its core."""
+    program = Eager()
+    for step in range(STEPS):
+        for number in range(20):
+            for op in OF_A_LIST:
+                program.note(op)
+                program.at += 700 if (step, number) == (0, 0) and op == "aten::empty" else 0
+        program.run("aten::mm", kernel="gemm", us=1_000)
+        program.step()
+    assert not list(tensors_of_lists.find(program.view()))

@@ -103,3 +103,16 @@ TORCH_FRAME = (
     r"^<|^nn\.Module: |(^|/)(torch|triton|kinetoscope/capture)/|/lib/python3[^/]*/[^/]*\.py\("
     rf"|{STANDARD_FRAME}"
 )
+
+OPS = r"(?i)^(cpu_op|operator)$"  # categories; of older versions the second
+# What the dispatcher calls: ``namespace::op``. Nodes of autograd and collectives are called so as well.
+OP = r"^[a-z]\w*::"
+# Of these some describe memory, take it and give it back, or leave the work to ops inside them; some wait for
+# other ranks; and an optimizer counts its steps on the CPU, which goes with its launches once it is fused.
+COMPUTES_NOTHING = (
+    r"^(autograd|torch|c10d|nccl|gloo|profiler|inductor)::"
+    r"|^aten::(_foreach_\w+|(new_)?empty(_\w+)?|resize_(as_)?|set_|item|_local_scalar_dense|result_type"
+    r"|(_unsafe_)?view(_as)?(_\w+)?|(_reshape_)?alias|(un)?flatten(_dense_tensors)?|to|contiguous|reshape|t"
+    r"|transpose|permute|movedim|expand(_as)?|(un)?squeeze|select|slice|narrow|split(_with_sizes)?|chunk"
+    r"|unbind|diagonal|as_strided|detach_?|lift(_fresh)?|resolve_(conj|neg)|record_stream|(lstm|gru|rnn_\w+)_cell)$"
+)

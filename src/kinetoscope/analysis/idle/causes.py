@@ -7,23 +7,13 @@ import polars as pl
 from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import END, matching
+from kinetoscope.analysis.events.torch_names import COMPUTES_NOTHING, OP, OPS
 from kinetoscope.analysis.idle.launches import launches, launching_lanes
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.time.intervals import outermost, overlay
 from kinetoscope.analysis.time.window import window
 from kinetoscope.trace.model import Trace
 
-# What the dispatcher calls: ``namespace::op``. Nodes of autograd and collectives are called so as well.
-OP = r"^[a-z]\w*::"
-# Of these some describe memory, take it and give it back, or leave the work to ops inside them; some wait for
-# other ranks; and an optimizer counts its steps on the CPU, which goes with its launches once it is fused.
-COMPUTES_NOTHING = (
-    r"^(autograd|torch|c10d|nccl|gloo|profiler|inductor)::"
-    r"|^aten::(_foreach_\w+|(new_)?empty(_\w+)?|resize_(as_)?|set_|item|_local_scalar_dense|result_type"
-    r"|(_unsafe_)?view(_as)?(_\w+)?|(_reshape_)?alias|(un)?flatten(_dense_tensors)?|to|contiguous|reshape|t"
-    r"|transpose|permute|movedim|expand(_as)?|(un)?squeeze|select|slice|narrow|split(_with_sizes)?|chunk"
-    r"|unbind|diagonal|as_strided|detach_?|lift(_fresh)?|resolve_(conj|neg)|record_stream)$"
-)
 CALL = r"(?i)(^|_)(runtime|driver)$"
 
 
@@ -37,7 +27,7 @@ def computing(trace: Trace) -> pl.DataFrame:
     the device it would take the thread as long.
     """
     host = trace.host_events
-    is_op = matching(host, "category", "(?i)^(cpu_op|operator)$")
+    is_op = matching(host, "category", OPS)
     launching = nearest(host, is_op).fill_null(host["id"])[launches(trace)["launch"]].unique().sort()
     if launching.is_empty():
         return host.clear().select("lane", "start_ns", end_ns="duration_ns", host_event="id")

@@ -9,9 +9,10 @@ import polars as pl
 from kinetoscope.analysis.events.backward import in_update
 from kinetoscope.analysis.events.enclosing import caller, nearest
 from kinetoscope.analysis.events.rows import END, matching, of_ascii
-from kinetoscope.analysis.events.torch_names import OPTIMIZER
+from kinetoscope.analysis.events.torch_names import COMPUTES_NOTHING, OP, OPS, OPTIMIZER
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.time.intervals import outermost
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
@@ -125,6 +126,30 @@ def work(trace: Trace) -> pl.DataFrame:
         .then(pl.lit("communication", PART))
         .otherwise(pl.lit("compute", PART))
     )
+
+
+@remembered
+def computed(trace: Trace) -> pl.DataFrame:
+    """The ops of a program without a device as ``work`` of their own, as far as rules of both ask for it:
+    those that no other op is in, of rows of ``host_events`` (``id``, ``launch`` and ``op`` are the same)."""
+    host = trace.host_events
+    computes = matching(host, "name", OP) & ~matching(host, "name", COMPUTES_NOTHING)
+    own = host.select("id", "event", "name", "lane", "start_ns", "duration_ns", END)
+    own = outermost(own.filter(matching(host, "category", OPS) & computes), ["lane"])
+    steps = trace.steps.select("start_ns", until_ns=END, step="id").sort("start_ns")
+    own = own.sort("start_ns").join_asof(steps, on="start_ns", check_sortedness=False)
+    under = {_under(around): _inside(trace, around)[own["id"]] for around in AROUND}
+    named = own.select(pl.col("name").cast(pl.String), kind=pl.lit("kernel"), is_collective=False, **under)
+    own = own.with_columns(
+        step=pl.when(pl.col("start_ns") < pl.col("until_ns")).then("step"),
+        launch="id",
+        op="id",
+        op_name="name",
+        kind=pl.lit("kernel", trace.device_events["kind"].dtype),
+        stream=pl.col("lane").cast(pl.Int64),
+        category=classify(named.with_columns(op="name")).cast(CATEGORY),
+    )
+    return pl.concat([work(trace).clear(), own.drop("until_ns")], how="diagonal")
 
 
 PART = pl.Enum(["compute", "copy", "communication"])

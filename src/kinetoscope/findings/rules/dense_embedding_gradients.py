@@ -34,13 +34,13 @@ MANY = 8  # tables, whose lookups would be one op on a joint table
 TENSORS = {"lerp": 3, "mul": 2, "addcmul": 3, "sqrt": 2, "div": 2, "add": 2, "addcdiv": 4, "copy": 2,
            "_fused_adam": 7, "_fused_adamw": 7, "_fused_sgd": 3, "_fused_adagrad": 5}  # fmt: skip
 UPDATE_US = 700  # SparseAdam of one table on the host of an H200, without the profiler
+FILL = "^aten::fill_$"
 OP = r"^aten::(?:_foreach_)?(\w+?)_?$"
 
 
 def find(view: RankView) -> Findings:
     host = view.trace.host_events
-    work = view.work.with_columns(table=view.around(BACKWARD)[view.work["launch"]]).drop_nulls("table")
-    work = work.with_columns(fill=matching(work, "name", "FillFunctor"))
+    work = (_on_cpu if view.on_cpu else _on_device)(view)
     rows = (
         pl.col("duration_ns").filter(~pl.col("fill"), pl.col("category").cast(pl.String) == "embedding").max()
     )
@@ -72,8 +72,27 @@ def find(view: RankView) -> Findings:
     )
 
 
+def _on_device(view: RankView) -> pl.DataFrame:
+    """The kernels of the backward pass of each ``table`` (row of ``host_events``), and which ``fill`` it."""
+    work = view.work.with_columns(table=view.around(BACKWARD)[view.work["launch"]]).drop_nulls("table")
+    return work.with_columns(fill=matching(work, "name", "FillFunctor"))
+
+
+def _on_cpu(view: RankView) -> pl.DataFrame:
+    """The same of ops: the fill is one in the backward pass, whose own time is that of the rows."""
+    host = view.trace.host_events.with_columns(table=view.around(BACKWARD))
+    work = view.inside(host.drop_nulls("table"))
+    work = work.filter(matching(work, "name", f"{BACKWARD}|{FILL}"))
+    fill = matching(work, "name", FILL)
+    took = pl.when(fill).then("duration_ns").otherwise("self_ns")
+    return work.with_columns(duration_ns=took, fill=fill, category=pl.lit("embedding"))
+
+
 def _on_the_host(view: RankView, saving: Saving, tables: int) -> Saving:
     """The saving less what the host takes longer than the step would."""
+    if view.on_cpu:
+        us = max(0.0, saving.us - UPDATE_US * tables)
+        return replace(saving, us=us, share=us / view.own_step_us, unreplayed_us=us - saving.us)
     all_work = shorten(view.work["id"], view.work["duration_ns"])
     host_us = view.own_step_us - view.would_save(all_work) + UPDATE_US * tables
     longer_us = max(0.0, host_us - (view.own_step_us - saving.us))
@@ -86,7 +105,7 @@ def _on_the_host(view: RankView, saving: Saving, tables: int) -> Saving:
 
 def _updates(view: RankView, fill_ns: int) -> pl.DataFrame:
     """The optimizer's kernels (``id``) with what they take for the tables (``saved_ns``)."""
-    kernels = view.work.filter(matching(view.work, "category", "^optimizer$"))
+    kernels = view.computed.filter(matching(view.computed, "category", "^optimizer$"))
     op = pl.col("op_name").cast(pl.String).str.extract(OP)
     tensors = op.replace_strict(TENSORS, default=1)
     share = (fill_ns * pl.col("tensors") / pl.sum("duration_ns").over("op_name")).clip(0, 1)

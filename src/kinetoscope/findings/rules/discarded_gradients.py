@@ -276,8 +276,8 @@ def _nodes(view: RankView, gradients: pl.DataFrame) -> pl.DataFrame:
 def _all(view: RankView, nodes: pl.DataFrame) -> pl.DataFrame:
     """The device work of these nodes, with their ``node`` and the ``share`` of it and of the node's own time
     (``called``) that is gone where all of it is."""
-    node = view.inside_of(nodes["id"]).gather(view.work["launch"])
-    return view.work.with_columns(node=node, share=1.0, called=1.0).drop_nulls("node")
+    node = view.inside_of(nodes["id"]).gather(view.computed["launch"])
+    return view.computed.with_columns(node=node, share=1.0, called=1.0).drop_nulls("node")
 
 
 def _products(view: RankView, nodes: pl.DataFrame) -> pl.DataFrame:

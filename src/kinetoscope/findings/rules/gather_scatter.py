@@ -15,7 +15,8 @@ How it decides
     the chain: messages that a net computes are no sparse product. Nor is it one where the gather has less
     than an eighth of the others' blocks: that is of weights or indices, as experts have them. Gone
     are all of them but half of the gather, which is to read the rows. If the gathers' sizes differ from
-    step to step, sorting each graph's edges may cost as much as it saves, and nothing is promised.
+    step to step, sorting each graph's edges may cost as much as it saves, and nothing is promised. Ops on a
+    CPU show neither sizes nor which factors repeat: that both are so is the condition there.
 
 What to do
     Build the matrix of the edges' weights once, and multiply with it: ``matrix @ x`` in the CSR layout, an
@@ -66,7 +67,9 @@ def find(view: RankView) -> Findings:
     reading = pl.when(pl.col("sort") == "gather").then(READING).otherwise(0.0)
     gone = messages.with_columns(saved_ns=pl.col("duration_ns") * (1 - reading))
     saving = savings.device(view, gone, "all of it but half of the gathers, which read the rows")
-    if _vary(messages):
+    if view.on_cpu:
+        saving = savings.if_so(saving, "each row's factor is one number, and the edges stay the same")
+    elif _vary(messages):
         saving = savings.not_predicted(saving, "each step has edges of its own, and sorting them takes time")
     times = numbers.count(round(view.per_step(len(chains))), "time")
     yield Finding(
@@ -88,7 +91,7 @@ def _chains(view: RankView) -> pl.DataFrame:
     anew with a gather, after a scatter, and with any kernel of another sort."""
     host = view.trace.host_events
     around = view.around("|".join(SORTS.values()))
-    kernels = view.work.filter(view.work["kind"] == "kernel").drop_nulls("launch")
+    kernels = view.computed.filter(view.computed["kind"] == "kernel").drop_nulls("launch")
     ops = host.select("name")[around.gather(kernels["launch"])]
     sorts = (pl.when(matching(ops, "name", op)).then(pl.lit(sort)) for sort, op in SORTS.items())
     own = (pl.col("sort") == "scale") & matching(kernels, "name", EACH_ITS_OWN)

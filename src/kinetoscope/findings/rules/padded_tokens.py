@@ -45,7 +45,8 @@ def find(view: RankView) -> Findings:
     if gone <= 0:  # rounded up, lengths are as they are
         return
     share = gone / seen.tokens
-    work = view.work.filter((view.work["kind"] == "kernel") & ~matching(view.work, "category", "^optimizer$"))
+    work = view.computed.filter(view.computed["kind"] == "kernel")
+    work = work.filter(~matching(work, "category", "^optimizer$"))
     saved = share * (pl.col("duration_ns") - FIXED_NS).clip(0)
     what = "beyond the longest of its batch" if to_longest else "padding"
     what += ", lengths rounded up" * bool(seen.rows)

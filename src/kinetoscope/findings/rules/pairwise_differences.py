@@ -33,7 +33,7 @@ import json
 import re
 from functools import cache
 
-from kinetoscope.analysis.origins.attribution import attribution
+from kinetoscope.analysis.origins.attribution import attribution, origins
 from kinetoscope.findings.rule import *
 
 # The ops of a thread that no other one is around, a letter each.
@@ -59,10 +59,15 @@ def find(view: RankView) -> Findings:
         return
     host = view.trace.host_events
     within = view.inside_of(ops["id"])
-    forward = attribution(view.trace)["forward_op"].gather(view.work["id"])
-    work = view.work.with_columns(
-        id_of_op=within.gather(pl.select(pl.coalesce(forward, view.work["launch"])).to_series()),
-        first=forward.is_null() & matching(view.work, "name", BROADCAST),
+    work = view.computed
+    if view.on_cpu:
+        forward, repeats = origins(view.trace, work["launch"])["forward_op"], pl.lit(True)
+    else:
+        forward = attribution(view.trace)["forward_op"].gather(work["id"])
+        repeats = matching(work, "name", BROADCAST)
+    work = work.with_columns(
+        id_of_op=within.gather(pl.select(pl.coalesce(forward, work["launch"])).to_series()),
+        first=forward.is_null() & repeats,
     )
     work = work.join(ops, left_on="id_of_op", right_on="id").sort("start_ns")
     work = work.with_columns(first=pl.col("first") & pl.col("first").cum_sum().over("pair").eq(1))

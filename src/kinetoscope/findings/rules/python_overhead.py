@@ -2,7 +2,8 @@
 
 What it finds
     A function of the program (not of a library) whose own Python takes time in which the device has nothing
-    to do. Needs a recording with stacks (``with_stack=True``).
+    to do. Needs a recording with stacks (``with_stack=True``). In a program without a device, a line
+    at which its thread runs no op for a tenth of the step or more: Python, NumPy and other libraries.
 
 Why it is slow
     The thread that launches is interpreting Python: loops over elements, string work, logging, bookkeeping.
@@ -12,6 +13,10 @@ How it decides
     Python functions (built-in ones and those of libraries that score, log and write count as the caller's) is
     taken out; what is left and coincides with idle time of the device is the function's own. Recording stacks
     makes Python slower, so the share is an upper bound unless the step's time without the profiler is known.
+    Without a device: the line at which most of the time passes without an op, in times of 100 µs or more
+    that most steps have there and samples of the thread show as well; not in a data loader nor where lists
+    become tensors, and only in a program that trains or is known not to wait for requests. How much of it can
+    go is not known.
 
 What to do
     Take it out of the step, do it every hundredth step or in another thread, or make it a tensor op.
@@ -20,9 +25,16 @@ Source
     PyTorch profiler documentation, ``with_stack``.
 """
 
+from pathlib import PurePosixPath
+
 from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.events.torch_names import GARBAGE_COLLECTION
+from kinetoscope.analysis.replay.host import QUIET_NS
+from kinetoscope.findings.in_force import trains
+from kinetoscope.findings.program_lines import never_waits, of_thread
 from kinetoscope.findings.rule import *
+from kinetoscope.findings.rules.results_on_host import OTHERS
+from kinetoscope.findings.rules.tensors_of_lists import reading
 
 CANDIDATES = 12  # functions looked at: those with most time
 # Libraries that launch nothing: what they compute is done for the function that calls them.
@@ -35,6 +47,8 @@ WORKING = "cpu_op|cuda_runtime|cuda_driver|hip_runtime"
 
 
 def find(view: RankView) -> Findings:
+    if view.on_cpu:
+        yield from _between_ops(view)
     host = view.trace.host_events
     if view.work.is_empty() or not matching(host, "category", f"^({FRAME})$").any():
         return
@@ -78,6 +92,48 @@ def find(view: RankView) -> Findings:
             advice="Take it out of the step, do it less often, or make it a tensor op.",
             source=evidence.user_line(name),
         )
+
+
+def _between_ops(view: RankView) -> Findings:
+    """The finding on the line of a program without a device at which its thread runs no op for longest."""
+    if view.lines is None or not (trains(view) or never_waits(view)):
+        return
+    others = [one.select("lane", "start_ns", END) for one in (view.host(OTHERS), reading(view))]
+    known = intervals.union(pl.concat(others), ["lane"])
+    calls = view.called.with_columns(until_ns=pl.col("start_ns").shift(-1).over("lane"))
+    calls = calls.with_columns(before=view.lines.rows["before"].gather(calls["id"]).shift(-1))
+    silent = calls.select("lane", "before", start_ns="end_ns", end_ns="until_ns").drop_nulls("before")
+    silent = silent.with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns"))
+    silent = silent.filter(pl.col("duration_ns") >= QUIET_NS)
+    silent = silent.filter(2 * intervals.covered(known, silent, ["lane"]) < silent["duration_ns"])
+    silent = intervals.beginning_in(silent, view.trace.steps.select("start_ns", END, step="id"))
+    # Of a thread that the machine took off its core, each step shows another line.
+    each = silent.group_by("before", "step").agg(pl.sum("duration_ns")).group_by("before")
+    usual = pl.col("duration_ns").sort().reverse().get(view.steps // 2, null_on_oob=True)
+    longest = each.agg(usual_ns=usual).drop_nulls().sort("usual_ns", "before").tail(1)
+    if longest.is_empty():
+        return
+    us = whole(longest["usual_ns"][0]) / 1000
+    line, _, function = str(longest["before"][0]).partition(" ")
+    seen = [one for one in of_thread(view) if one.line == PurePosixPath(line).name and not one.loads]
+    seen = [one for one in seen if one.library or not one.calls]
+    own_us = min(us, sum(one.time_us for one in seen))
+    if us < HIGH * view.step_us or own_us < HIGH * view.own_step_us:
+        return
+    own = silent.filter(pl.col("before") == longest["before"][0])
+    into = next((f", which calls {one.library} {one.calls}" for one in seen if one.library), "")
+    saving = savings.host(view, own, "the time without an op at that line")
+    yield Finding(
+        subject=line,
+        title=f"{function} ({line}){into} runs no op for {numbers.time(own_us)} of each {view.unit}, but "
+        "Python or a library such as NumPy",
+        affected_us=own_us,
+        saving=savings.not_predicted(saving, "how much of that can go is not known"),
+        at_least="medium",
+        evidence=[evidence.of(view, f"{len(own)} times of 100 µs or more without an op", own.clear())],
+        advice="Do it less often, once before the loop, or as an op on whole tensors.",
+        source=line,
+    )
 
 
 def _mostly(leaves: pl.DataFrame, us: float, view: RankView) -> str:

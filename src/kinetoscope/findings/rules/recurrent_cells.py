@@ -11,8 +11,8 @@ How it decides
     At least eight calls of a cell in the recorded steps. The host's time for the cells and for their nodes
     of autograd goes, but for one of them; no device time is counted. Nothing is promised where a softmax, a
     draw or a choice runs between the cells, as in a decoder, whose next input is made of the last output;
-    where a step has fewer than eight, or no backward pass, as an agent gets one input at a time; nor on a
-    CPU, which computes in that time.
+    where a step has fewer than eight, or no backward pass, as an agent gets one input at a time. On a CPU
+    an LSTM's products stay, along with which its layer computes the gates; of others nothing is promised.
 
 What to do
     ``nn.LSTM``, ``nn.GRU`` or ``nn.RNN`` over the whole sequence; what is computed of each output, such as a
@@ -37,23 +37,29 @@ def find(view: RankView) -> Findings:
     cells = view.inside(view.host(CELL))
     if len(cells) < CALLS:
         return
+    layer = LAYERS[str(cells["name"][0]).removeprefix("aten::").removesuffix("_cell")]
     host = view.trace.host_events
     sequences = host["sequence"].filter(view.around(CELL).is_not_null()).drop_nulls().unique()
     nodes = host.filter(
         matching(host, "name", AUTOGRAD_NODE) & host["sequence"].is_in(sequences.implode()).fill_null(False)
     )
     gone = pl.concat([cells, nodes]).with_columns(share=pl.lit(1 - min(1.0, view.steps / len(cells))))
-    saving = savings.host(view, gone, "the host's time for the cells and their backward passes, but for one")
+    basis = "the host's time for the cells and their backward passes, but for one"
+    if view.on_cpu:
+        basis += ", but for its products"
+        ops = view.computed.filter(view.inside_of(gone["id"]).gather(view.computed["id"]).is_not_null())
+        ops = ops.filter(~matching(ops, "category", "^matmul$"))
+        saving = savings.device(view, ops, basis, "duration_ns", savings.called(view, gone))
+    else:
+        saving = savings.host(view, gone, basis)
     between = view.host(FEEDS).filter(
         pl.col("start_ns").is_between(cells["start_ns"].min(), cells["start_ns"].max())
     )
     known = len(cells) >= CALLS * view.steps > len(between) and trains(view)
-    if not known or view.work.is_empty():
+    if not known or (view.on_cpu and layer != "LSTM"):
         saving = savings.not_predicted(
             saving, "no trace shows whether a cell's input is made of the last output"
         )
-    name = str(cells["name"][0]).removeprefix("aten::").removesuffix("_cell")
-    layer = LAYERS[name]
     times = numbers.count(round(view.per_step(len(cells))), "time")
     yield Finding(
         title=f"{layer}Cell is called {times} per {view.unit}, one time step after the other",
@@ -61,8 +67,8 @@ def find(view: RankView) -> Findings:
         saving=saving,
         at_least="info",
         evidence=[evidence.of(view, f"{len(cells)} calls of {layer}Cell", cells)],
-        advice=f"If its inputs are known beforehand, run nn.{layer} over the whole sequence: cuDNN then "
-        "launches a few kernels for all of it.",
+        advice=f"If its inputs are known beforehand, run nn.{layer} over the whole sequence"
+        + ("." if view.on_cpu else ": cuDNN then launches a few kernels for all of it."),
         snippet=f"outputs, state = nn.{layer}(inputs, hidden, num_layers=layers)(sequence)",
         source=evidence.source(view, cells["id"]),
     )

@@ -72,11 +72,14 @@ A_NUMBER = 4  # bytes of a result from which no next input can be made
 
 
 def find(view: RankView) -> Findings:
-    if view.device is None or len(view.kernels(PIPELINE)):
+    if len(view.kernels(PIPELINE)):
         return
     nodes = _nodes(view)
     again = nodes.filter(pl.col("passes") > 1)
     losses = list(_losses(view, again))
+    if view.on_cpu:  # what ops of a batch take there is not what they launch
+        yield from losses
+        return
     yield from losses or _one_graph(view, again.filter(pl.col("passes") >= AGAIN))
     if trains(view):
         own = (nodes["passes"] > 1).sum() <= OF_ONE_GRAPH * len(nodes)
@@ -294,7 +297,7 @@ def _passes(view: RankView) -> pl.DataFrame:
 def _launched(view: RankView) -> pl.DataFrame:
     """The kernels in the order in which they were launched: ``at_ns``, on the ``thread``."""
     host = view.trace.host_events
-    work = view.work.filter(view.work["kind"] == "kernel").drop_nulls("launch")
+    work = view.computed.filter(view.computed["kind"] == "kernel").drop_nulls("launch")
     calls = host.select(at_ns="start_ns", thread="lane")[work["launch"]]
     return work.hstack(calls).sort("at_ns")
 
