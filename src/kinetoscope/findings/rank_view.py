@@ -316,7 +316,7 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
         return self.work[rows(self.work, "name", pattern)]
 
     def launched_during(self, within: pl.DataFrame) -> pl.DataFrame:
-        """What the recorded steps ``computed`` that host threads launched in these intervals of theirs
+        """The work that the recorded steps ``computed``, launched in these intervals of host threads
         (``lane``, ``start_ns``, ``duration_ns``, disjoint), with the number of its ``interval``."""
         calls = self.trace.host_events.select("lane", "start_ns")[self.computed["launch"]]
         calls = calls.with_row_index("row")

@@ -232,6 +232,11 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     devices: tuple[DeviceInfo, ...] = ()
     variables: dict[str, str] = {}
 
+    @property
+    def busy(self) -> bool:
+        """Whether more wanted to run than there are cores when the program began, as far as is known."""
+        return self.cpu_count > 0 and (self.load_average or 0.0) > self.cpu_count
+
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     schema: str = SCHEMA

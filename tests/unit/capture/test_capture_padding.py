@@ -234,3 +234,22 @@ def test_modes_of_the_program_hear_nothing_of_what_models_get() -> None:
 
     asked, model = list[str](), Encoder()
     assert heard(given) == heard(lambda step: step())
+
+
+@pytest.mark.parametrize("prompt", [0, 2])
+def test_labels_that_losses_ignore_are_a_mask_where_tokens_are_all_the_same(
+    ledgers: Ledgers, prompt: int
+) -> None:
+    lengths = [3, 5, 4, 9]
+
+    def labelled(lengths: list[int]) -> list[torch.Tensor]:
+        mask = torch.arange(WIDTH) < torch.tensor(lengths)[:, None]
+        labels = torch.where(mask & (torch.arange(WIDTH) >= prompt), 1, -100)
+        return [torch.arange(1, WIDTH + 1) * mask, labels]
+
+    batches = loaded(lengths, 2, labelled)
+    assert len(batches) == 2
+    tokens, kept = WIDTH * len(lengths), sum(lengths)
+    beyond = 2 * (WIDTH - 5) + 2 * (WIDTH - 9)
+    # Labels of a prompt are ignored as well, and it is no padding.
+    assert ledgers.padding == (None if prompt else BatchPadding(tokens, tokens - kept, beyond, len(lengths)))

@@ -12,9 +12,17 @@ from msgspec.structs import replace
 
 from kinetoscope.findings.program_lines import never_waits, of_loader, that_launch, waits_at
 from kinetoscope.findings.rank_view import RankView
-from kinetoscope.findings.rules import rare_long_steps, scoring_in_loop, unexplained_idle
-from kinetoscope.recording.manifest import Manifest, Program, RankRecord, StepTimings, TimedSteps
+from kinetoscope.findings.rules import python_overhead, rare_long_steps, scoring_in_loop, unexplained_idle
+from kinetoscope.recording.manifest import (
+    Environment,
+    Manifest,
+    Program,
+    RankRecord,
+    StepTimings,
+    TimedSteps,
+)
 from kinetoscope.sources.run import LoadedRun
+from kinetoscope.trace.model import Trace
 from sampled import FILE, Run
 from traces import Event, call, host, kernel, noted, step, trace
 
@@ -180,6 +188,68 @@ def test_what_is_no_saving_is_advised_to_be_done_less_often() -> None:
     assert found.title.endswith("in score (train.py:7)")
     assert found.advice.startswith("Let score (train.py:7) run less often")
     assert found.snippet is None
+
+
+CHOOSING = "<module> 20 train 40 rays 12"
+
+
+def choosing(samples: Run, us: float) -> RankView:
+    """Three steps of 10 ms without a device, with so long of Python or NumPy between two ops."""
+    events = [
+        event
+        for i in range(3)
+        for event in (
+            step(i, i * STEP_US, STEP_US),
+            host("aten::select", i * STEP_US + 10, 20),
+            host("aten::index", i * STEP_US + 30 + us, 20),
+            host("aten::mm", i * STEP_US + 60 + us, 9_900 - us),
+        )
+    ]
+    timings = StepTimings(before=TimedSteps(step_s=(STEP_S,) * 20, host_s=(STEP_S,) * 20))
+    found = trace(*events)
+    lines = noted(
+        ("aten::select", "train.py(41): train"),
+        *(("", "train.py(12): rays") for _ in range(9)),
+        ("aten::index", "train.py(41): train"),
+        ("aten::mm", "train.py(42): train"),
+    )
+    run = LoadedRun((found,), Manifest(ranks=(RankRecord(rank=0, steps=timings),)))
+    run = replace(run, watched={0: samples.written()}, lines={0: lines})
+    return RankView(run, found)
+
+
+def test_without_a_device_a_function_that_runs_no_op_is_named() -> None:
+    samples = Run().sample("timed", CHOOSING, times=40).sample("timed", STEP, times=60)
+    (found,) = python_overhead.find(choosing(samples, 4_000))
+    assert found.title == (
+        "rays (train.py:12) runs no op for 4.00 ms of each step, but Python or a library such as NumPy"
+    )
+    assert found.saving.us == 0
+    assert found.saving.most_us == pytest.approx(4_000, rel=0.01)
+    assert not list(python_overhead.find(choosing(samples, 400)))
+    elsewhere = Run().sample("timed", STEP, times=100)
+    assert not list(python_overhead.find(choosing(elsewhere, 4_000)))
+
+
+BUSY = Environment(cpu_count=2, load_average=9.0)
+
+
+def on_a_busy_machine(view: RankView, lines: Trace | None = None) -> RankView:
+    assert view.run.manifest is not None
+    run = replace(
+        view.run,
+        manifest=replace(view.run.manifest, environment=BUSY),
+        lines={} if lines is None else {0: lines},
+    )
+    return RankView(run, view.trace)
+
+
+def test_on_a_busy_machine_steps_are_long_by_chance() -> None:
+    (found,) = rare_long_steps.find(on_a_busy_machine(long_steps(SAVING)))
+    assert found.saving.us > 0
+    usual = noted(("aten::mm", "train.py(52): score"))
+    assert not list(rare_long_steps.find(on_a_busy_machine(long_steps(SCORING), usual)))
+    assert not list(rare_long_steps.find(on_a_busy_machine(long_steps(STEP))))
 
 
 def test_without_a_function_that_long_steps_are_about_waiting_promises_nothing() -> None:

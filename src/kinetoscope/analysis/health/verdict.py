@@ -204,11 +204,9 @@ def _timed_otherwise(run: LoadedRun) -> list[Note]:
 def _busy_machine(run: LoadedRun) -> list[Note]:
     """More that wanted to run than there are cores: what takes turns with the program is not in its trace."""
     environment = run.manifest.environment if run.manifest else None
-    if environment is None or not environment.cpu_count or environment.load_average is None:
+    if environment is None or not environment.busy:
         return []
-    load, cores = environment.load_average, environment.cpu_count
-    if load <= cores:
-        return []
+    load, cores = environment.load_average or 0.0, environment.cpu_count
     times = [own.timed.step for own in as_it_runs(run).values()]
     uneven = max((step.p90 / step.p10 for step in times), default=1.0)
     text = f"the machine was busy: a load of {load:.1f} on {cores} cores when the program began"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
 from types import FrameType
@@ -19,6 +20,7 @@ from kinetoscope.capture import torch_private
 from kinetoscope.recording.manifest import BatchPadding
 
 TOKENS, MASK = "input_ids", "attention_mask"
+IGNORED = -100  # by losses of torch, unless they are given another label
 ENOUGH = 16  # batches
 MOST = 1 << 18  # tokens of a batch, which take a quarter of a millisecond
 
@@ -54,6 +56,8 @@ class PaddingSeen:
         return batch
 
     def _count(self, batch: Any) -> None:
+        if isinstance(batch, (list, tuple)) and len(batch) == 2:
+            self._by_labels(*batch)
         if not isinstance(batch, Mapping) or MASK not in batch or TOKENS not in batch:
             return
         mask, others = batch[MASK], [one for one in batch.values() if hasattr(one, "dim")]
@@ -72,6 +76,26 @@ class PaddingSeen:
         self.padding += tokens - sum(kept)
         self.beyond += rows * (width - max(kept))
         self.rows += rows
+
+    def _by_labels(self, tokens: Any, labels: Any) -> None:
+        """Count what has labels that torch's losses ignore, if those are a mask of the tokens."""
+        numbers = [_integers(table) for table in (labels, tokens)]
+        rows, width = tokens.shape
+        by_row = [[table[at : at + width] for at in range(0, len(table), width)] for table in numbers]
+        mask = [[int(label != IGNORED) for label in row] for row in by_row[0]]
+        if found := _padded((mask, by_row[1])):
+            self.tokens += found[0]
+            self.padding += found[1]
+            self.beyond += found[2]
+            self.rows += rows
+
+
+def _integers(table: Any) -> list[int]:
+    """The numbers of a small table of integers in the CPU's memory, read without an op of torch."""
+    is_read = table.device.type == "cpu" and table.is_contiguous() and not table.is_floating_point()
+    if table.dim() != 2 or not is_read or table.element_size() != 8 or table.numel() > MOST:
+        raise ValueError
+    return array("q", ctypes.string_at(table.data_ptr(), 8 * table.numel())).tolist()
 
 
 class PaddingGiven:

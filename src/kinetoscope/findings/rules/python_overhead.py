@@ -2,8 +2,8 @@
 
 What it finds
     A function of the program (not of a library) whose own Python takes time in which the device has nothing
-    to do. Needs a recording with stacks (``with_stack=True``). In a program without a device, a line
-    at which its thread runs no op for a tenth of the step or more: Python, NumPy and other libraries.
+    to do. Needs a recording with stacks (``with_stack=True``). In a program without a device, a function
+    in which its thread runs no op for a tenth of the step or more: Python, NumPy and other libraries.
 
 Why it is slow
     The thread that launches is interpreting Python: loops over elements, string work, logging, bookkeeping.
@@ -13,7 +13,7 @@ How it decides
     Python functions (built-in ones and those of libraries that score, log and write count as the caller's) is
     taken out; what is left and coincides with idle time of the device is the function's own. Recording stacks
     makes Python slower, so the share is an upper bound unless the step's time without the profiler is known.
-    Without a device: the line at which most of the time passes without an op, in times of 100 µs or more
+    Without a device: the function in which most of the time passes without an op, in times of 100 µs or more
     that most steps have there and samples of the thread show as well; not in a data loader nor where lists
     become tensors, and only in a program that trains or is known not to wait for requests. How much of it can
     go is not known.
@@ -24,8 +24,6 @@ What to do
 Source
     PyTorch profiler documentation, ``with_stack``.
 """
-
-from pathlib import PurePosixPath
 
 from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.events.torch_names import GARBAGE_COLLECTION
@@ -107,30 +105,37 @@ def _between_ops(view: RankView) -> Findings:
     silent = silent.filter(pl.col("duration_ns") >= QUIET_NS)
     silent = silent.filter(2 * intervals.covered(known, silent, ["lane"]) < silent["duration_ns"])
     silent = intervals.beginning_in(silent, view.trace.steps.select("start_ns", END, step="id"))
-    # Of a thread that the machine took off its core, each step shows another line.
-    each = silent.group_by("before", "step").agg(pl.sum("duration_ns")).group_by("before")
+    # Of a thread that the machine took off its core, each step shows another function.
+    function = pl.col("before").str.extract_groups(r"^(?<file>.*):\d+ (?<name>.*)$")
+    silent = silent.with_columns(function=function).drop_nulls("function")
+    each = silent.group_by("function", "step").agg(pl.sum("duration_ns")).group_by("function")
     usual = pl.col("duration_ns").sort().reverse().get(view.steps // 2, null_on_oob=True)
-    longest = each.agg(usual_ns=usual).drop_nulls().sort("usual_ns", "before").tail(1)
+    longest = each.agg(usual_ns=usual).drop_nulls().sort("usual_ns", "function").tail(1)
     if longest.is_empty():
         return
-    us = whole(longest["usual_ns"][0]) / 1000
-    line, _, function = str(longest["before"][0]).partition(" ")
-    seen = [one for one in of_thread(view) if one.line == PurePosixPath(line).name and not one.loads]
-    seen = [one for one in seen if one.library or not one.calls]
+    us, name = whole(longest["usual_ns"][0]) / 1000, longest["function"][0]["name"]
+    own = silent.filter(pl.col("function") == longest["function"][0])
+    lines = own.group_by("before").agg(pl.sum("duration_ns")).sort("duration_ns", "before")["before"]
+    line = str(lines[-1]).partition(" ")[0]
+    if name == "<module>":
+        seen = [one for one in of_thread(view) if one.line == line.rpartition("/")[2]]
+    else:
+        seen = [one for one in of_thread(view) if one.function == name]
+    seen = [one for one in seen if not one.loads and (one.library or not one.calls)]
     own_us = min(us, sum(one.time_us for one in seen))
     if us < HIGH * view.step_us or own_us < HIGH * view.own_step_us:
         return
-    own = silent.filter(pl.col("before") == longest["before"][0])
     into = next((f", which calls {one.library} {one.calls}" for one in seen if one.library), "")
-    saving = savings.host(view, own, "the time without an op at that line")
+    where = f"The script ({line})" if name == "<module>" else f"{name} ({line})"
+    saving = savings.host(view, own, "the time without an op in that function")
     yield Finding(
         subject=line,
-        title=f"{function} ({line}){into} runs no op for {numbers.time(own_us)} of each {view.unit}, but "
+        title=f"{where}{into} runs no op for {numbers.time(own_us)} of each {view.unit}, but "
         "Python or a library such as NumPy",
         affected_us=own_us,
         saving=savings.not_predicted(saving, "how much of that can go is not known"),
         at_least="medium",
-        evidence=[evidence.of(view, f"{len(own)} times of 100 µs or more without an op", own.clear())],
+        evidence=evidence.of_steps(view, f"{len(own)} times of 100 µs or more without an op"),
         advice="Do it less often, once before the loop, or as an op on whole tensors.",
         source=line,
     )

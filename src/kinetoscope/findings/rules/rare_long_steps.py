@@ -21,7 +21,8 @@ How it decides
     steps add it. Where no function is it, calls that wait for the device last as long as the device works,
     wherever the host waits: nothing is promised of them; and of what else the samples of the whole run show
     to be repeated, and to be no part of a usual step, the longest is named where it takes at least half of
-    the additional time of all steps.
+    the additional time of all steps. On a machine with more to run than it has cores any step may be long:
+    there a function that is in a usual step as well is none, and without a cause nothing is said.
 
     A phase between steps is a finding from a fifth of the run after its setup on, where the samples show one
     line that most of it passes in: of what was not recorded that is all that is known, and nothing is
@@ -109,6 +110,14 @@ def _function(view: RankView) -> LongSteps | None:
     if watched is None or watched.rank != view.rank or rare is None:
         return None
     return watched.long_steps if rare.cause in (None, "synchronization") else None
+
+
+def _in_usual_steps(view: RankView, found: LongSteps) -> bool:
+    """Whether ops of the function are in the step whose lines are known, or it is a line of the loop itself
+    at which nothing rare is known to be done."""
+    if found.where.rpartition(":")[0] == found.function:
+        return not found.does
+    return view.lines is not None and found.function in view.lines.rows["function"]
 
 
 def _in_function(view: RankView, found: LongSteps, timed: Unprofiled) -> Finding:
@@ -251,10 +260,14 @@ def find(view: RankView) -> Findings:
     if rare.cause == "data-loading":
         advice = NO_WORKERS if workers == 0 else advice
         snippet = with_workers(view, workers or "…")
-    if (function := _function(view)) is not None:
+    busy = view.run.manifest is not None and view.run.manifest.environment.busy
+    function = _function(view)
+    if function is not None and not (busy and _in_usual_steps(view, function)):
         yield _in_function(view, function, own.timed)
         return
     seen, seen_us = (None, 0.0) if rare.cause else _seen(view, rare.extra_us)
+    if busy and rare.cause is None and seen is None:
+        return
     if seen is not None:
         cause = f"probably {seen.title}"
         advice = (
