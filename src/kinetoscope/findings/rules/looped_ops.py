@@ -19,9 +19,9 @@ How it decides
     time that the step enters it, if it launches at least 50 kernels per step, half of them shorter than 20
     µs. A loop in such a loop is done at once with it. Of n passes one remains: its part of the host's time in
     the loop, of its waits, and of its nodes in the backward pass. Of other passes' kernels no more is saved
-    than the 3 µs in which blocks are launched and the last one is waited for: what they compute remains. On a CPU these are 3 µs of
-    ops, but for lists of parameters, through which ``torch._foreach_*`` goes op by op. What
-    autograd fills and adds for parts of a tensor goes.
+    than the 3 µs in which blocks are launched and the last one is waited for: what they compute remains. What
+    autograd fills and adds for parts of a tensor goes. On a CPU, whose ops stand for kernels, loops through
+    parameters are left out: there ``torch._foreach_*`` goes through its list op by op as well.
 
 What to do
     Stack what the loop goes through (padded and masked, where lengths differ), and call each op once:
@@ -115,6 +115,8 @@ def looped(view: RankView) -> tuple[LoopedOps, ...]:
 
 
 def _looped(view: RankView, line: str, loops: pl.DataFrame, entered: pl.DataFrame) -> LoopedOps | None:
+    if view.on_cpu and loops["sort"][0] == "parameters":
+        return None
     host, work = view.trace.host_events, view.launched_during(entered)
     lengths = work["duration_ns"].filter(work["kind"] == "kernel").sort()
     if len(lengths) < KERNELS * view.steps or whole(lengths[len(lengths) // 2]) > SMALL_NS:
@@ -131,10 +133,6 @@ def _looped(view: RankView, line: str, loops: pl.DataFrame, entered: pl.DataFram
     last_nodes = nodes.sort("start_ns").tail(round(len(later) / len(work) * len(nodes)))
     filled = whole_tensors(view).filter(pl.col("node").is_in(nodes["id"].implode()))
     launched = [one.select("id", saved_ns=LAUNCHING) for one in (later, view.launched_during(last_nodes))]
-    if (
-        view.on_cpu and loops["sort"][0] == "parameters"
-    ):  # where torch._foreach_* goes through the list itself
-        launched = []
     saved = pl.concat([filled.select("id", saved_ns="duration_ns"), *launched], how="vertical_relaxed")
     calls = host.select("id", "lane", "start_ns").filter(matching(host, "name", SYNCHRONIZATION))
     waits = _inside(calls, rest)["id"]
