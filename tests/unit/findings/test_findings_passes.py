@@ -476,6 +476,20 @@ def test_gradients_that_an_optimizer_uses_are_not_discarded(
     assert not list(discarded_gradients.find(adversarial(*backwards).view(updates=updates(*had))))
 
 
+def test_an_optimizer_that_steps_as_a_step_begins_uses_the_gradients_of_the_step_before() -> None:
+    program = Program()
+    for number in range(3):
+        program.optimizer()  # the decoder's: a step ends with the encoder's
+        sequences = [program.forward("aten::mm", f"layer{i}") for i in range(4)]
+        for i in reversed(range(4)):
+            program.backward("MmBackward0", f"gemm of {i}", sequences[i])
+            program.backward("torch::autograd::AccumulateGrad", "add", None, op="aten::detach")
+        program.optimizer()
+        program.step(number)
+    for had in ((2, 2), (1, 3)):
+        assert not list(discarded_gradients.find(program.view(updates=updates(*had))))
+
+
 def test_of_gradients_that_no_optimizer_has_the_cheaper_ones_are_promised() -> None:
     # A body of two layers under a head of two: which of them is trained shows in no trace.
     program = adversarial(("body", "head"))

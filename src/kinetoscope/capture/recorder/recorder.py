@@ -503,7 +503,10 @@ class Recorder:
         """How the steps were found and timed, as far as is known now."""
         measured, kept = self.measured, self.kept
         if kept is not None and not measured.written:
-            same = (kept.found_by, kept.step_name) == (measured.found_by, measured.step_name)
+            # A loop around the steps of before may be known by the same calls.
+            same = all(
+                getattr(kept, of) == getattr(measured, of) for of in ("found_by", "step_name", "levels")
+            )
             passed, after = (measured.passed, measured.steps_after) if same else (None, None)
             return msgspec.structs.replace(kept, passed=passed, steps_after=after)
         self._describe()

@@ -232,10 +232,11 @@ def _counted(rounds: pl.DataFrame, gradients: pl.DataFrame, had: pl.DataFrame) -
     many gradients each of them has that are not the optimizer's (``others``)."""
     counts = gradients.group_by(STEP).agg(gradients=pl.len(), passes=pl.n_unique("pass"))
     found = rounds.select(STEP).join(counts, on=STEP, how="left").join(had, on="update").sort(STEP)
-    # An update without a backward pass uses gradients of the one before.
-    of = pl.when(pl.col("passes") > 0).then("update").forward_fill().over("step")
+    # An update without a backward pass uses gradients of the one before, which may be the last step's.
+    of = pl.when(pl.col("passes") > 0).then("update")
+    of = pl.coalesce(of.forward_fill().over("step"), of.max().over("step"))
     found = found.with_columns(of=of).drop_nulls("of").group_by("step", update="of", maintain_order=True)
-    found = found.agg(pl.sum("gradients", "had"), pl.first("passes"))
+    found = found.agg(pl.sum("gradients", "had"), pl.max("passes"))
     return found.with_columns(others=pl.col("gradients") // pl.col("passes") - pl.col("had"))
 
 

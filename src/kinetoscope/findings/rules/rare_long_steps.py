@@ -80,7 +80,7 @@ CAUSES = {
     ),
 }
 SAVES = r"(?i)save|saving|checkpoint|dump"
-LESS_OFTEN = "less often, on the device, or in another thread, from a copy of what it reads."
+LESS_OFTEN = "or in another thread, from a copy of what it reads."
 NO_WORKERS = (
     "The loader has no workers: the step waits whenever a batch takes long to make, and for the order of an "
     "epoch at its beginning. Let workers make batches ahead of time."
@@ -124,7 +124,12 @@ def _in_function(view: RankView, found: LongSteps, timed: Unprofiled) -> Finding
     extra_us = timed.rare.extra_us if timed.rare else 0.0
     count, of = (found.count, found.of) if timed.round is None else (1, timed.round.steps)
     writes = found.does == "saving" or re.search(SAVES, found.function) is not None
-    what, advice, snippet = CAUSES["saving"] if writes else ("", f"Let {found.title} run {LESS_OFTEN}", None)
+    on_device = "" if view.on_cpu else "on the device, "
+    what, advice, snippet = (
+        CAUSES["saving"]
+        if writes
+        else ("", f"Let {found.title} run less often, {on_device}{LESS_OFTEN}", None)
+    )
     take = "takes" if count == 1 else "take"
     saving = savings.rare(
         view, min(found.step_us, extra_us), "its time by samples of the thread, spread over all steps"
