@@ -60,7 +60,7 @@ def test_on_a_cpu_ops_take_less_time() -> None:
             program.note("aten::linear", us=US)
         program.step()
     view = program.view()
-    padding = BatchPadding(tokens=1000, padding=600, beyond=400)
+    padding = BatchPadding(tokens=1000, padding=600, beyond=400, rows=5)  # not rounded up
     record = RankRecord(rank=0, steps=StepTimings(found_by="optimizer", padding=padding))
     view = RankView(replace(view.run, manifest=Manifest(ranks=(record,))), view.trace)
     program.events = traces.on_cpu(program.events)

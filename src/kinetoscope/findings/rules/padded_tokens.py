@@ -11,13 +11,14 @@ Why it is slow
 
 How it decides
     The first batches of a ``DataLoader`` with a mask of as many tokens as they have, in the CPU's memory, and
-    with nothing of more dimensions, such as pictures: a tenth of the tokens or more are padding. Where there
+    with nothing of more dimensions, such as pictures; or pairs of tokens and labels of which torch's losses
+    ignore some (-100), all of one token: a tenth of the tokens or more are padding. Where there
     are none, what models are called with in the step whose lines are noted: of two tables of integers the one
     is the other's mask where its zeros are at one end of each row, and all of the same token. All device work
     but the optimizer's is taken to be of tokens, and to shrink as they get fewer; 3 µs of each kernel stay.
     Where half of the padding or more lies beyond the longest text of its batch, that part is saved; else all
     of it, which batches of like length nearly do; of either half of the multiple to which lengths are
-    rounded up stays in each row.
+    rounded up stays in each row, but on a CPU.
 
 What to do
     Pad to the longest of a batch (``padding="longest"``, ``DataCollatorWithPadding``) rounded up to a
@@ -41,7 +42,8 @@ def find(view: RankView) -> Findings:
     if seen is None or seen.padding < WORTH * seen.tokens:
         return
     to_longest = 2 * seen.beyond >= seen.padding
-    gone = (seen.beyond if to_longest else seen.padding) - seen.rows * MULTIPLE // 2
+    rows = 0 if view.on_cpu else seen.rows  # a CPU's ops take any length
+    gone = (seen.beyond if to_longest else seen.padding) - rows * MULTIPLE // 2
     if gone <= 0:  # rounded up, lengths are as they are
         return
     share = gone / seen.tokens
@@ -49,7 +51,8 @@ def find(view: RankView) -> Findings:
     work = work.filter(~matching(work, "category", "^optimizer$"))
     saved = share * (pl.col("duration_ns") - FIXED_NS).clip(0)
     what = "beyond the longest of its batch" if to_longest else "padding"
-    what += ", lengths rounded up" * bool(seen.rows)
+    what += ", lengths rounded up" * bool(rows)
+    few = "" if view.on_cpu else ", in multiples of 64, so that few lengths occur"
     rest = (seen.padding - seen.beyond) / seen.tokens
     yield Finding(
         title=f"{numbers.percent(seen.padding / seen.tokens)} of the tokens in a batch are padding"
@@ -60,12 +63,10 @@ def find(view: RankView) -> Findings:
         saving=savings.device(view, work, f"work on the {numbers.percent(share)} that are {what}", saved),
         evidence=[evidence.of(view, f"{seen.padding:,} of {seen.tokens:,} tokens", work.head(0))],
         advice=(
-            "Pad to the longest text of a batch, not to a fixed length, in multiples of 64, so that few "
-            "lengths occur."
+            f"Pad to the longest text of a batch, not to a fixed length{few}."
             + (f" Texts of like length in a batch save up to {numbers.percent(rest)} more." if rest else "")
             if to_longest
-            else "Put texts of like length into a batch, or several into one row without padding; in "
-            "multiples of 64, so that few lengths occur."
+            else f"Put texts of like length into a batch, or several into one row without padding{few}."
         ),
         snippet=LONGEST if to_longest else "TrainingArguments(group_by_length=True)",
     )
