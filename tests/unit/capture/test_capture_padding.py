@@ -253,3 +253,16 @@ def test_labels_that_losses_ignore_are_a_mask_where_tokens_are_all_the_same(
     beyond = 2 * (WIDTH - 5) + 2 * (WIDTH - 9)
     # Labels of a prompt are ignored as well, and it is no padding.
     assert ledgers.padding == (None if prompt else BatchPadding(tokens, tokens - kept, beyond, len(lengths)))
+
+
+@pytest.mark.parametrize(("lengths", "found"), [([3, WIDTH], True), ([WIDTH, WIDTH], False)])
+def test_a_batch_of_which_no_label_is_ignored_counts_if_others_have_padding(
+    ledgers: Ledgers, lengths: list[int], found: bool
+) -> None:
+    def labelled(lengths: list[int]) -> list[torch.Tensor]:
+        mask = torch.arange(WIDTH) < torch.tensor(lengths)[:, None]
+        return [torch.arange(1, WIDTH + 1) * mask, torch.where(mask, 1, -100)]
+
+    loaded(lengths, 1, labelled)
+    padding = WIDTH - 3
+    assert ledgers.padding == (BatchPadding(2 * WIDTH, padding, padding, 2) if found else None)
