@@ -12,7 +12,6 @@ from kinetoscope.analysis.events.rows import END, matching, of_ascii
 from kinetoscope.analysis.events.torch_names import COMPUTES_NOTHING, OP, OPS, OPTIMIZER
 from kinetoscope.analysis.kernels import taxonomy
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.time.intervals import outermost
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
@@ -133,9 +132,11 @@ def computed(trace: Trace) -> pl.DataFrame:
     """The ops of a program without a device as ``work`` of their own, as far as rules of both ask for it:
     those that no other op is in, of rows of ``host_events`` (``id``, ``launch`` and ``op`` are the same)."""
     host = trace.host_events
-    computes = matching(host, "name", OP) & ~matching(host, "name", COMPUTES_NOTHING)
+    computes = matching(host, "category", OPS) & matching(host, "name", OP)
+    computes &= ~matching(host, "name", COMPUTES_NOTHING)
+    outermost = nearest(host, computes).gather(host["parent"]).is_null()
     own = host.select("id", "event", "name", "lane", "start_ns", "duration_ns", END)
-    own = outermost(own.filter(matching(host, "category", OPS) & computes), ["lane"])
+    own = own.filter(computes & outermost)
     steps = trace.steps.select("start_ns", until_ns=END, step="id").sort("start_ns")
     own = own.sort("start_ns").join_asof(steps, on="start_ns", check_sortedness=False)
     under = {_under(around): _inside(trace, around)[own["id"]] for around in AROUND}
