@@ -26,7 +26,7 @@ from kinetoscope import numbers
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.process.child import Instructions
 from kinetoscope.capture.process.ranks import job, on_several_hosts, rank_and_world, recorded_count
-from kinetoscope.capture.process.recording import say
+from kinetoscope.capture.process.recording import write
 from kinetoscope.capture.process.wait import wait
 from kinetoscope.errors import InputError, KinetoscopeError, UsageError
 from kinetoscope.recording import folder as folders
@@ -278,6 +278,10 @@ def _interpreter_flags() -> list[str]:
         if value:  # -c or -m, which is us
             break
     return flags
+
+
+def say(text: str) -> None:
+    write(text, sys.stderr)
 
 
 def announce(folder: Path) -> None:

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 import msgspec
 
@@ -56,12 +57,16 @@ SPAWNS = {f"multiprocessing.popen_{kind}" for kind in ("fork", "forkserver", "sp
 
 def say(text: str) -> None:
     """A message for who started the program, on the stderr that it was started with: what the program has put
-    in place of ``sys.stderr``, or of ``print``, is its own. One that is closed or full changes nothing of the
-    program's end."""
+    in place of ``sys.stderr``, or of ``print``, is its own."""
+    write(text, sys.__stderr__)
+
+
+def write(text: str, stream: TextIO | None) -> None:
+    """A message of ours. A stream that is closed or full changes nothing of the program's end."""
     with suppress(OSError, ValueError):
-        if sys.__stderr__ is not None:
-            sys.__stderr__.write(f"kinetoscope: {text}\n")
-            sys.__stderr__.flush()
+        if stream is not None:
+            stream.write(f"kinetoscope: {text}\n")
+            stream.flush()
 
 
 _active: ProcessRecording | None = None  # the recording of this process; there is at most one
