@@ -18,7 +18,7 @@ demo: $(VENV)/.demo
 
 # Three workers for two cores: an eighth of the tests' time is waiting.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -rs $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile -rs $(ARGS)
 
 check: $(VENV)/.dev site
 	$(BIN)/ruff check .
