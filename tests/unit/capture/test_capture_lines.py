@@ -6,11 +6,13 @@ import sys
 import textwrap
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fake_program import FakeDevice, Program
 from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder import lines as lines_module
 from kinetoscope.capture.recorder.lines import Lines, hindrance
 from kinetoscope.capture.recorder.phases import Done, NoteLines
 
@@ -133,3 +135,38 @@ def test_each_line_lasts_until_the_next_and_modules_lie_around_theirs(
     assert {
         event.part for event in flat if "forward" in (event.part or "") or "inner" in (event.part or "")
     } <= {event.part for event in inside}
+
+
+OF_LOCALS = """
+    def logged(step, loss):
+        text = ""
+        for name, value in locals().items():
+            text += name
+        return text
+
+    def step():
+        begin(sys._getframe())
+        said = logged(1, 2)
+        end()
+        return said
+"""
+
+
+@pytest.mark.parametrize("renews", [lines_module.RENEWS_LOCALS, True])
+def test_a_function_that_goes_through_its_variables_does_so_while_lines_are_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renews: bool
+):
+    """Python 3.10 would end the loop with an error, where the function's lines are noted as well."""
+    if sys.gettrace() is not None:
+        pytest.skip("the tests are traced")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(lines_module, "RENEWS_LOCALS", renews)
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(OF_LOCALS))
+    lines = Lines()
+    names: dict[str, Any] = {"sys": sys, "begin": lines.start, "end": lines.stop}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    assert names["step"]() == "steplosstext"
+    noted = {event.part or "" for event in lines.events()}
+    assert any(part.endswith(": step") for part in noted)
+    assert any(part.endswith(": logged") for part in noted) != renews

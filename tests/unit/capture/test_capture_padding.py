@@ -266,3 +266,16 @@ def test_a_batch_of_which_no_label_is_ignored_counts_if_others_have_padding(
     loaded(lengths, 1, labelled)
     padding = WIDTH - 3
     assert ledgers.padding == (BatchPadding(2 * WIDTH, padding, padding, 2) if found else None)
+
+
+def test_objects_of_the_program_s_own_are_asked_nothing(ledgers: Ledgers) -> None:
+    asked = list[str]()
+
+    class Batch:
+        def __getattr__(self, name: str) -> Any:
+            asked.append(name)
+            raise AttributeError(name)
+
+    loaded([1, 2], 2, lambda numbers: (Batch(), Batch()))
+    assert asked == []
+    assert ledgers.padding is None

@@ -28,6 +28,8 @@ MOST = 1_000_000  # lines of one step: what comes after them has none
 PROBES = 16  # events that both clocks time, before and after
 CLOCK = "kinetoscope: clock"
 MODULE, LINE, END = 0, 1, 2
+# Around each call of a trace function it renews what ``locals()`` returned, and a loop over that fails.
+RENEWS_LOCALS = sys.version_info < (3, 11)
 
 
 def hindrance() -> str | None:
@@ -149,6 +151,9 @@ class Lines:
         self.frames.clear()
 
     def _is_own(self, code: CodeType) -> bool:
+        """Whether the lines of a function are noted."""
+        if RENEWS_LOCALS and "locals" in code.co_names:
+            return False
         file = code.co_filename
         known = self.own.get(file)
         if known is None:

@@ -63,7 +63,8 @@ class PaddingSeen:
         return batch
 
     def _count(self, batch: Any) -> None:
-        if isinstance(batch, (list, tuple)) and len(batch) == 2:
+        # Of other objects the program's own classes would be asked.
+        if type(batch) in (list, tuple) and len(batch) == len(torch_private.tensors_in(batch)) == 2:
             self._by_labels(*batch)
         if not isinstance(batch, Mapping) or MASK not in batch or TOKENS not in batch:
             return
