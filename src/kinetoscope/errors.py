@@ -83,3 +83,8 @@ def near(word: str, known: Iterable[str]) -> str:
 
     folded = {name.casefold(): name for name in known}
     return " or ".join(folded[name] for name in difflib.get_close_matches(word.casefold(), folded, 3, 0.6))
+
+
+def in_one_line(error: BaseException) -> str:
+    """Its type and the first line of its text: errors of a device have a paragraph on how to debug it."""
+    return ": ".join([type(error).__name__, *str(error).splitlines()[:1]])

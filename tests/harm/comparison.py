@@ -18,6 +18,8 @@ _VARIES = re.compile(
     r"0x[0-9a-f]+|\b\d{3,}\b|\d+:\d+:\d+[.,\d]*"
     r"|(?:of which|this process has) [\d.]+ [KMG]iB|block: \[[\d,]+\], thread: \[[\d,]+\]"
 )
+# What other processes hold of a device, in an error of memory: before or after what this one holds.
+_OF_OTHERS = re.compile(r"Process \d+ has [\d.]+ [KMG]iB memory in use\. ")
 # Messages of Kineto and of torch's profiler, from C++; no setting silences them (docs/evidence/recording.md).
 _OF_TORCH = re.compile(
     r"^[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ "
@@ -135,7 +137,7 @@ def own_lines(err: str) -> list[str]:
     where each thread was when Python's fault handler was called."""
     lines = err.partition("Fatal Python error: ")[0].splitlines()
     own = (line for line in lines if line and not line.startswith(OURS))
-    return [_VARIES.sub("…", line) for line in own if not _OF_TORCH.search(line)]
+    return [_VARIES.sub("…", _OF_OTHERS.sub("", line)) for line in own if not _OF_TORCH.search(line)]
 
 
 def _first_difference(before: str, after: str) -> str:

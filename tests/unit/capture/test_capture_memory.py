@@ -175,7 +175,7 @@ def test_a_failure_is_a_note_and_never_the_program_s(
     allocator: FakeAllocator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def refuse() -> object:
-        raise RuntimeError("no")
+        raise RuntimeError("no\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1")
 
     history = AllocatorHistory(tmp_path, 0)
     allocator.starting()

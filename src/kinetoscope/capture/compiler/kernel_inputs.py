@@ -25,6 +25,7 @@ import msgspec
 from kinetoscope.capture import torch_private
 from kinetoscope.capture.compiler.stream import Stream
 from kinetoscope.capture.hooks.calls import hook
+from kinetoscope.errors import in_one_line
 from kinetoscope.recording.inputs import (
     SCHEMA,
     GeneratedKernel,
@@ -259,7 +260,7 @@ class KernelInputs:
         try:
             yield
         except Exception as error:
-            self.notes.append(f"kernel inputs were not kept: {type(error).__name__}: {error}")
+            self.notes.append(f"kernel inputs were not kept: {in_one_line(error)}")
             self.remove()
 
     def _generated(self, autotuner: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
@@ -283,7 +284,7 @@ class KernelInputs:
                 saved = tuple(self._save(values)) if self._usable() else ()
                 self.user[key] = msgspec.structs.replace(kernel, arguments=saved)
             except Exception as error:
-                why = f"{type(error).__name__}: {error}"
+                why = in_one_line(error)
                 self.user[key] = UserKernel(kernel=function.__name__, launches=1, unusable=why)
 
     def _usable(self) -> bool:

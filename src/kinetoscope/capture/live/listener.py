@@ -32,6 +32,7 @@ from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.graphs import GraphCaptures
 from kinetoscope.capture.recorder.profiler import TorchDevice
 from kinetoscope.capture.recorder.unlocked import first_used_here
+from kinetoscope.errors import in_one_line
 from kinetoscope.recording import folder as folders
 
 WRITTEN_WITHIN_S = 60.0  # an end of the program waits so long for what is being recorded to be written
@@ -222,7 +223,7 @@ class Listener:
             recorded = recording.run() is not None
             text = recording.summary() if recorded else (recording.notes or ["nothing was recorded"])[-1]
         except Exception as error:  # ours to bear: the program goes on without us
-            text = f"recording stopped: {type(error).__name__}: {error}"
+            text = f"recording stopped: {in_one_line(error)}"
         finally:
             if not recorded:
                 folders.unclaim(recording.folder, recording.request.rank)

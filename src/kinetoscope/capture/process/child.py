@@ -22,6 +22,7 @@ from kinetoscope.capture.hooks.imports import ImportWatch
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.process.ranks import is_recorded
 from kinetoscope.capture.process.recording import ProcessRecording, say
+from kinetoscope.errors import in_one_line
 from kinetoscope.recording import folder as folders
 
 
@@ -48,7 +49,7 @@ def begin(instructions: str, rank: int, world: int) -> None:
         imports.import_under(torch_private.INDUCTOR_CONFIG, _inductor_variables(given.options))
         recording = ProcessRecording(folder, rank, world, given.options)
     except Exception as error:
-        say(f"not recording: {type(error).__name__}: {error}")
+        say(f"not recording: {in_one_line(error)}")
         return
     _Ending(recording).watch()
 

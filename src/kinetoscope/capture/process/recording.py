@@ -32,6 +32,7 @@ from kinetoscope.capture.steps.detector import Source
 from kinetoscope.capture.steps.ledgers import Ledgers
 from kinetoscope.capture.steps.sources import Sources
 from kinetoscope.capture.steps.start import StartAgreement, at_once
+from kinetoscope.errors import in_one_line
 from kinetoscope.recording import folder as folders
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.folder import RankReport
@@ -301,7 +302,7 @@ class ProcessRecording:
         try:
             self.recorder.end()
         except Exception as error:
-            note = f"the trace could not be written: {type(error).__name__}: {error}"
+            note = f"the trace could not be written: {in_one_line(error)}"
             self.recorder.measured.notes.append(note)
         self._count_later_steps()
         self._take_out()

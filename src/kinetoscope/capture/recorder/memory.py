@@ -22,6 +22,7 @@ from typing import Any, cast
 import msgspec
 
 from kinetoscope.capture import torch_private
+from kinetoscope.errors import in_one_line
 from kinetoscope.recording.manifest import write_whole
 from kinetoscope.recording.memory import DeviceMemory, Held, HeldTensor, Role
 
@@ -282,6 +283,6 @@ class AllocatorHistory(NoMemoryHistory):
             with torch_private.asked_in_silence():
                 act()
         except Exception as error:
-            note = f"the allocator's history is incomplete: {type(error).__name__}: {error}"
+            note = f"the allocator's history is incomplete: {in_one_line(error)}"
             if note not in self.notes:
                 self.notes.append(note)

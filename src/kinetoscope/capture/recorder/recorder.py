@@ -52,6 +52,7 @@ from kinetoscope.capture.steps.loops import Loop
 from kinetoscope.capture.steps.start import Start, at_once
 from kinetoscope.capture.steps.timing import Stopwatch, Timing
 from kinetoscope.capture.steps.updates import Updates
+from kinetoscope.errors import in_one_line
 from kinetoscope.recording.manifest import StepTimings
 
 # The source that leads, the kinds of others that show where its steps end, and whether these are looked for.
@@ -275,7 +276,7 @@ class Recorder:
             except (
                 Exception
             ) as error:  # whatever fails in here is ours to bear: the program goes on without us
-                self._step_aside(f"recording stopped: {type(error).__name__}: {error}")
+                self._step_aside(f"recording stopped: {in_one_line(error)}")
             except BaseException:  # the program is interrupted, and we with it
                 self._step_aside("recording stopped: the program was interrupted in the middle of it")
                 raise
