@@ -152,7 +152,7 @@ def fewer_launches(view: RankView) -> Remedy:
             COMPILED,
         )
     waits = view.per_step(_waits(view))
-    fixed = "once its shapes are fixed (they vary now)" if _vary(view) else "if its shapes are fixed"
+    fixed = "once its shapes are fixed (they vary now)" if shapes_vary(view) else "if its shapes are fixed"
     if round(waits):
         called = numbers.count(round(waits), "call")
         fixed += f" and nothing in it waits for the device ({called} per {view.unit} now)"
@@ -177,7 +177,7 @@ def _on_the_host(view: RankView) -> str | None:
     return None
 
 
-def _vary(view: RankView) -> bool:
+def shapes_vary(view: RankView) -> bool:
     """Whether kernels' grids differ from step to step."""
     kernels = view.work.select("name", "grid", "step").filter(view.work["kind"] == "kernel")
     times = kernels.group_by("name", "grid", "step").len("times").group_by("name", "grid")

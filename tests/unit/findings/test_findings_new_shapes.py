@@ -9,7 +9,8 @@ import pytest
 import traces
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.registry import find
-from kinetoscope.findings.rules import new_shapes
+from kinetoscope.findings.rules import new_shapes, rare_long_steps
+from kinetoscope.recording.manifest import Manifest, RankRecord, StepTimings, TimedSteps
 from kinetoscope.sources.run import LoadedRun, load
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -17,9 +18,14 @@ STEP_US = 10_000
 
 
 def view(
-    slow: dict[int, float], op: str = "aten::cudnn_convolution", on_device: bool = True, **arguments: object
+    slow: dict[int, float],
+    op: str = "aten::cudnn_convolution",
+    on_device: bool = True,
+    step_s: tuple[float, ...] = (),
+    **arguments: object,
 ) -> RankView:
-    """Four steps of eight calls of an op, 20 µs each; the first of some steps takes longer."""
+    """Four steps of eight calls of an op, 20 µs each; the first of some steps takes longer. Steps
+    that were timed without the profiler took ``step_s``."""
     events: list[traces.Event] = []
     for step in range(4):
         events.append(traces.step(step, step * STEP_US, STEP_US))
@@ -34,7 +40,9 @@ def view(
                 events.append(traces.kernel("conv", at + took + 10, 10, number))
             at += took + 15
     trace = traces.trace(*events)
-    return RankView(LoadedRun((trace,)), trace)
+    timed = TimedSteps(step_s=step_s, host_s=step_s) if step_s else None
+    manifest = Manifest(ranks=(RankRecord(rank=0, steps=StepTimings(before=timed)),))
+    return RankView(LoadedRun((trace,), manifest), trace)
 
 
 def test_calls_that_plan_are_told_to_pad() -> None:
@@ -44,6 +52,18 @@ def test_calls_that_plan_are_told_to_pad() -> None:
     )
     assert finding.saving.us == pytest.approx(0.75 * 1980, rel=0.05)
     assert "Pad to few lengths" in finding.advice
+
+
+def test_plans_that_make_some_steps_long_are_promised_as_those_were_timed() -> None:
+    """Of the recorded steps one is long, of the timed ones each fourth."""
+    often = (0.01, 0.01, 0.01, 0.022) * 5
+    (finding,) = new_shapes.find(view({1: 8000}, step_s=often))
+    assert finding.title.startswith("0.25 calls of aten::cudnn_convolution per step take the host 8.00 ms")
+    assert finding.saving.us == pytest.approx(12_000 / 4)
+    assert not list(rare_long_steps.find(view({1: 8000}, step_s=often)))
+    longer = (0.01, 0.01, 0.01, 0.5) * 5  # which such a call does not explain
+    assert not list(new_shapes.find(view({1: 8000}, step_s=longer)))
+    assert list(rare_long_steps.find(view({1: 8000}, step_s=longer)))
 
 
 def test_attention_that_plans_is_left_to_kernels_without_plans() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,13 @@ from msgspec.structs import replace
 
 from kinetoscope.findings.program_lines import never_waits, of_loader, that_launch, waits_at
 from kinetoscope.findings.rank_view import RankView
-from kinetoscope.findings.rules import python_overhead, rare_long_steps, scoring_in_loop, unexplained_idle
+from kinetoscope.findings.rules import (
+    new_shapes,
+    python_overhead,
+    rare_long_steps,
+    scoring_in_loop,
+    unexplained_idle,
+)
 from kinetoscope.recording.manifest import (
     Environment,
     Manifest,
@@ -31,7 +37,13 @@ STEP = "<module> 20 train 40 step 34"
 METRIC = "<module> 20 train 40 step 33 torchmetrics/metric.py!Metric.forward 12"
 
 
-def view_of(samples: Run, *more: Event, busy_us: float = 2500, timed: TimedSteps | None = None) -> RankView:
+def view_of(
+    samples: Run,
+    *more: Event,
+    busy_us: float = 2500,
+    timed: TimedSteps | None = None,
+    grids: Sequence[int] = (1, 1, 1),
+) -> RankView:
     """Three steps of 10 ms, timed at that pace or otherwise, each with a kernel of its own."""
     events = [
         event
@@ -40,7 +52,7 @@ def view_of(samples: Run, *more: Event, busy_us: float = 2500, timed: TimedSteps
             step(i, i * STEP_US, STEP_US),
             host("aten::mm", i * STEP_US + 10, 20),
             call("cudaLaunchKernel", i * STEP_US + 15, 5, i + 1),
-            kernel("gemm", i * STEP_US + 30, busy_us, i + 1),
+            kernel("gemm", i * STEP_US + 30, busy_us, i + 1, grid=[grids[i], 1, 1]),
         )
     ]
     timed = timed or TimedSteps(step_s=(STEP_S,) * 20, host_s=(STEP_S,) * 20)
@@ -157,8 +169,9 @@ SAVING = "<module> 20 train 44 save_checkpoint 81 {saving}"
 SCORING = "<module> 20 train 45 score 52"
 
 
-def long_steps(path: str, waits_s: float = 0.0) -> RankView:
-    """Each tenth of 40 steps of 10 ms takes 400 ms more, of which it waits so long for the device."""
+def long_steps(path: str, waits_s: float = 0.0, grids: Sequence[int] = (1, 1, 1)) -> RankView:
+    """Each tenth of 40 steps of 10 ms takes 400 ms more, of which it waits so long for the device. The kernel
+    of each recorded step has a grid of so many blocks."""
     samples = Run().ticked(STEP)
     for _ in range(4):
         samples.sample("timed", STEP, times=5).sample("timed", path, times=20)
@@ -167,7 +180,7 @@ def long_steps(path: str, waits_s: float = 0.0) -> RankView:
         step_s=(*usual, 0.41) * 4, host_s=(*usual, 0.41) * 4, sync_s=(*none, waits_s) * 4,
         data_s=(0.0,) * 40, gc_s=(0.0,) * 40,
     )  # fmt: skip
-    return view_of(samples, timed=timed)
+    return view_of(samples, timed=timed, grids=grids)
 
 
 @pytest.mark.parametrize("waits_s", [0.0, 0.3])  # a state that is saved is copied from the device first
@@ -188,6 +201,49 @@ def test_what_is_no_saving_is_advised_to_be_done_less_often() -> None:
     assert found.title.endswith("in score (train.py:7)")
     assert found.advice.startswith("Let score (train.py:7) run less often")
     assert found.snippet is None
+
+
+def with_lines(view: RankView, lines: Trace) -> RankView:
+    return RankView(replace(view.run, lines={0: lines}), view.trace)
+
+
+def test_what_usual_steps_run_as_well_cannot_run_less_often() -> None:
+    usual = noted(("aten::mm", "train.py(52): score"))
+    view = with_lines(long_steps(SCORING), usual)
+    (found,) = rare_long_steps.find(view)
+    assert "in score (train.py:7), which usual steps run as well" in found.title
+    assert (found.saving.us, found.saving.most_us) == (0, pytest.approx(40_000))
+    assert not list(new_shapes.find(view))  # the kernel's grid is the same in each step
+
+
+def test_long_steps_of_a_function_whose_shapes_vary_are_those_in_which_a_library_plans() -> None:
+    usual = noted(("aten::mm", "train.py(52): score"))
+    view = with_lines(long_steps(SCORING, grids=(1, 2, 3)), usual)
+    (found,) = new_shapes.find(view)
+    assert found.title == (
+        "4 of 40 steps take 400 ms more than the others (10.0 ms): probably aten::mm plans anew for sizes "
+        "that it has not met"
+    )
+    assert found.saving.us == pytest.approx(40_000)
+    assert not list(rare_long_steps.find(view))
+    elsewhere = noted(("aten::mm", "train.py(34): score"))  # not at the line at which the thread is
+    assert not list(new_shapes.find(with_lines(view, elsewhere)))
+    (found,) = rare_long_steps.find(with_lines(view, noted(("aten::mm", "train.py(52): step"))))
+    assert "Let score (train.py:7) run less often" in found.advice
+
+
+EARLIER = "<module> 20 train 45 first_phase 52"
+
+
+def test_what_takes_much_more_than_long_steps_add_is_not_why_they_are_long() -> None:
+    """Phases that were over before steps were timed."""
+    view = long_steps(STEP)
+    samples = Run().ticked(STEP).sample("timed", STEP, times=20)
+    for _ in range(2):
+        samples.sample("after", STEP, times=10).sample("after", EARLIER, times=100)
+    (found,) = rare_long_steps.find(RankView(replace(view.run, watched={0: samples.written()}), view.trace))
+    assert "unknown" in found.title
+    assert found.saving.us == 0
 
 
 CHOOSING = "<module> 20 train 40 rays 12"

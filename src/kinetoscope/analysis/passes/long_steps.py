@@ -70,7 +70,7 @@ def long_steps(
     marks += [] if tick is None else [tick]
     usual = {node for mark in marks for node in tree.path(mark)}  # on the way to what every step does
     steps_s = sum(tree.nodes[node].seconds[place] for node in of_steps for place in later)
-    more_s = 1e-6 * rare.extra_us * rare.of / rare.count
+    more_s = 1e-6 * rare.more_us
     steps = 1e6 * steps_s / timed.mean_us
 
     def each_us(node: int) -> float:

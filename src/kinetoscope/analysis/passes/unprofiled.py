@@ -58,6 +58,11 @@ class RareSteps(msgspec.Struct, frozen=True):
     cause_us: float  # what it spent there, of ``extra_us``
     size: int = 1
 
+    @property
+    def more_us(self) -> float:
+        """The time that each of them takes more than the others, at the mean."""
+        return self.extra_us * self.of / self.count
+
 
 class StepRound(msgspec.Struct, frozen=True, kw_only=True):
     """After every so many steps something longer happens: a checkpoint, an evaluation, an epoch's end."""

@@ -18,6 +18,12 @@ How it decides
     steps and in half of them.
     Work that is paid once is ``cold-start-step``'s.
 
+    Where some of the steps that were timed without the profiler are long (``rare-long-steps``) and no wait
+    explains it, such calls are why, if a recorded step has half to twice of what a long one takes more in
+    them. They are why as well where none was recorded, if kernels' grids differ from step to step, and the
+    function that long steps are about is one of usual steps, whose thread is most at a line that calls such
+    an op. What long steps add to the mean goes.
+
 What to do
     Pad to few lengths: multiples of 64 or 128, or batches of samples of like length. Switch
     ``torch.backends.cudnn.benchmark`` off where sizes vary: it tries all algorithms for each. Attention need
@@ -29,6 +35,10 @@ Source
 """
 
 from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
+from kinetoscope.analysis.passes.long_steps import HALF, TWICE
+from kinetoscope.analysis.passes.unprofiled import RareSteps
+from kinetoscope.analysis.passes.whole_run import whole_run
+from kinetoscope.findings.in_force import shapes_vary
 from kinetoscope.findings.rule import *
 from kinetoscope.trace.model import with_arguments
 
@@ -71,10 +81,18 @@ def find(view: RankView) -> Findings:
         pl.col("self_ns") >= pl.max_horizontal(FACTOR * pl.col("usual_ns"), LONG_NS),
         ~pl.col("id").is_in(tried["id"].implode()),
     )
-    attends = matching(slow, "name", ATTENTION)
+    attends, unseen = matching(slow, "name", ATTENTION), _planned_unseen(view)
     for planned in (slow.filter(attends), slow.filter(~attends)):
-        if _recurs(view, planned):
-            yield _plans(view, planned)
+        if (rare := _why_long(view, planned)) or _recurs(view, planned):
+            unseen = None
+            yield _plans(view, planned, rare)
+    if unseen is not None:
+        yield _unseen(view, *unseen)
+
+
+def explains_long_steps(view: RankView) -> bool:
+    """Whether rare long steps are those in which a library plans."""
+    return _long(view) is not None and any(finding.saving.unreplayed_us > 0 for finding in find(view))
 
 
 def _recurs(view: RankView, calls: pl.DataFrame) -> bool:
@@ -106,24 +124,84 @@ def _tries(view: RankView, calls: pl.DataFrame, waits: pl.Series) -> Finding:
     )
 
 
-def _plans(view: RankView, slow: pl.DataFrame) -> Finding:
+def _long(view: RankView) -> RareSteps | None:
+    """The rare long steps, where nothing that was waited for explains them."""
+    rare = None if view.as_it_runs is None else view.as_it_runs.timed.rare
+    return rare if rare is not None and rare.cause is None else None
+
+
+def _why_long(view: RankView, slow: pl.DataFrame) -> RareSteps | None:
+    """The rare long steps, if a recorded step has in these calls what such a step takes more."""
+    rare = _long(view)
+    if rare is None or slow.is_empty():
+        return None
+    each = slow.group_by("step").agg(ns=(pl.col("self_ns") - pl.col("usual_ns")).sum())
+    return rare if HALF <= float(str(each["ns"].median())) / 1000 / rare.more_us <= TWICE else None
+
+
+def _planned_unseen(view: RankView) -> tuple[RareSteps, pl.DataFrame] | None:
+    """The rare long steps that none of the recorded ones is, and the calls that take longer in them."""
+    rare, watched = _long(view), whole_run(view.run)
+    if rare is None or watched is None or watched.rank != view.rank or view.lines is None:
+        return None
+    rows, host = view.lines.rows, view.trace.host_events
+    if watched.long_steps is None or watched.long_steps.function not in rows["function"] or not watched.lines:
+        return None
+    at = rows["line"].str.split("/").list.last() == watched.lines[0].line
+    calls = host.filter(at.fill_null(False) & matching(host, "name", PLANNED))
+    return (rare, calls) if len(calls) and shapes_vary(view) else None
+
+
+def _unseen(view: RankView, rare: RareSteps, calls: pl.DataFrame) -> Finding:
+    longest = calls.sort("self_ns", descending=True).head(1)
+    takes = "takes" if rare.count == 1 else "take"
+    return _planning(
+        view,
+        longest,
+        f"{rare.count} of {rare.of} steps {takes} {numbers.time(rare.more_us)} more than the others "
+        f"({numbers.time(view.own_step_us)}): probably {longest['name'][0]} plans anew for sizes that it has "
+        "not met",
+        _of_long_steps(view, rare),
+        evidence.of(view, "its longest call in the recorded steps, none of which is long", longest),
+    )
+
+
+def _plans(view: RankView, slow: pl.DataFrame, rare: RareSteps | None) -> Finding:
     slow = slow.with_columns(share=(pl.col("self_ns") - pl.col("usual_ns")) / pl.col("duration_ns"))
     longest = slow.sort("self_ns", descending=True)
     names = " and ".join(slow["name"].cast(pl.String).unique(maintain_order=True).head(2))
     takes, others = (numbers.time(float(str(slow[ns].median())) / 1000) for ns in ("self_ns", "usual_ns"))
-    attends = bool(matching(slow.head(1), "name", ATTENTION)[0])
+    basis = "what these calls take on the host beyond the op's median, while sizes are new"
+    return _planning(
+        view,
+        longest,
+        f"{view.per_step(len(slow)):.2g} calls of {names} per {view.unit} take the host {takes}, the "
+        f"others {others}: the library plans anew for sizes that it has not met",
+        savings.host(view, slow, basis) if rare is None else _of_long_steps(view, rare),
+        evidence.of(view, "the longest calls", longest),
+    )
+
+
+def _of_long_steps(view: RankView, rare: RareSteps) -> Saving:
+    return savings.rare(
+        view,
+        rare.extra_us,
+        f"what {rare.count} of {rare.of} steps, timed without the profiler, take beyond the others, spread "
+        "over all",
+    )
+
+
+def _planning(view: RankView, calls: pl.DataFrame, title: str, saving: Saving, shown: Evidence) -> Finding:
+    attends = bool(matching(calls.head(1), "name", ATTENTION)[0])
     return Finding(
         subject="plans of attention" if attends else "plans",
-        title=f"{view.per_step(len(slow)):.2g} calls of {names} per {view.unit} take the host {takes}, the "
-        f"others {others}: the library plans anew for sizes that it has not met",
-        saving=savings.host(
-            view, slow, "what these calls take on the host beyond the op's median, while sizes are new"
-        ),
-        evidence=[evidence.of(view, "the longest calls", longest)],
+        title=title,
+        saving=saving,
+        evidence=[shown],
         advice=f"{FLASH if attends else PAD} Each size is planned once: in a run that is long for the number "
         "of its sizes this ends by itself.",
         snippet="torch.backends.cuda.enable_cudnn_sdp(False)"
         if attends
         else "length = -(-length // 64) * 64  # the next multiple of 64",
-        source=evidence.source(view, longest["id"]),
+        source=evidence.source(view, calls["id"]),
     )

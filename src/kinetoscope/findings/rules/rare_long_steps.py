@@ -18,11 +18,14 @@ How it decides
     function it is: it is seen in a row for at least half of what a long step takes more, no more than twice
     as often as those come, and takes half to twice of what they add to all steps; it neither begins a step
     nor calls a backward pass or an optimizer. Its time, spread over all steps, is promised, as far as long
-    steps add it. Where no function is it, calls that wait for the device last as long as the device works,
-    wherever the host waits: nothing is promised of them; and of what else the samples of the whole run show
-    to be repeated, and to be no part of a usual step, the longest is named where it takes at least half of
-    the additional time of all steps. On a machine with more to run than it has cores any step may be long:
-    there a function that is in a usual step as well is none, and without a cause nothing is said.
+    steps add it; of one that usual steps run as well nothing is: it cannot run less often. Long steps in
+    which a library plans for new sizes are left to ``new-shapes``.
+
+    Where no function is it, calls that wait for the device last as long as the device works, wherever the
+    host waits: nothing is promised of them; and of what else the samples of the whole run show to be
+    repeated, and to be no part of a usual step, the longest is named where it takes half to twice of the
+    additional time of all steps. On a machine with more to run than it has cores any step may be long: there
+    a function that is in a usual step as well is none, and without a cause nothing is said.
 
     A phase between steps is a finding from a fifth of the run after its setup on, where the samples show one
     line that most of it passes in: of what was not recorded that is all that is known, and nothing is
@@ -51,6 +54,7 @@ from kinetoscope.analysis.passes.unprofiled import StepRound, Unprofiled
 from kinetoscope.analysis.passes.whole_run import RunPhase, whole_run
 from kinetoscope.findings.loaders import with_workers
 from kinetoscope.findings.rule import *
+from kinetoscope.findings.rules.new_shapes import explains_long_steps
 from kinetoscope.findings.rules.no_tensor_cores import SIXTEEN_BITS
 
 A_TENTH = 0.1  # of the time: what comes after every so many steps and takes less is not worth a line
@@ -100,7 +104,7 @@ def _seen(view: RankView, extra_us: float) -> tuple[RunPhase | None, float]:
     again = [phase for phase in watched.phases if phase.kind == "phase" and phase.times > 1]
     longest = max(again, key=lambda phase: phase.time_us, default=None)
     us = 0.0 if longest is None else longest.time_us / watched.about_steps
-    return (longest, us) if us >= extra_us / 2 else (None, 0.0)
+    return (longest, min(us, extra_us)) if HALF * extra_us <= us <= TWICE * extra_us else (None, 0.0)
 
 
 def _function(view: RankView) -> LongSteps | None:
@@ -113,10 +117,7 @@ def _function(view: RankView) -> LongSteps | None:
 
 
 def _in_usual_steps(view: RankView, found: LongSteps) -> bool:
-    """Whether ops of the function are in the step whose lines are known, or it is a line of the loop itself
-    at which nothing rare is known to be done."""
-    if found.where.rpartition(":")[0] == found.function:
-        return not found.does
+    """Whether ops of the function are in the step whose lines are known."""
     return view.lines is not None and found.function in view.lines.rows["function"]
 
 
@@ -267,12 +268,22 @@ def find(view: RankView) -> Findings:
         snippet = with_workers(view, workers or "…")
     busy = view.run.manifest is not None and view.run.manifest.environment.busy
     function = _function(view)
-    if function is not None and not (busy and _in_usual_steps(view, function)):
+    is_usual = function is not None and _in_usual_steps(view, function)
+    is_line = function is not None and function.where.rpartition(":")[0] == function.function
+    if function is not None and not is_usual and not (busy and is_line and not function.does):
         yield _in_function(view, function, own.timed)
+        return
+    if explains_long_steps(view):
         return
     seen, seen_us = (None, 0.0) if rare.cause else _seen(view, rare.extra_us)
     if busy and rare.cause is None and seen is None:
         return
+    if function is not None and is_usual and rare.cause is None:
+        cause = f"in {function.title}, which usual steps run as well; why it takes longer is not known"
+        advice = (
+            "Look at what is different about its input, and at what else the machine runs meanwhile. "
+            "A longer recording may have such a step: kinetoscope run --steps 50."
+        )
     if seen is not None:
         cause = f"probably {seen.title}"
         advice = (
