@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import count
+from pathlib import Path
 
+import msgspec
 import polars as pl
 import pytest
 from msgspec.structs import replace
@@ -20,6 +22,8 @@ from kinetoscope.findings.rules import (
     sync_in_step,
     unexplained_idle,
 )
+from kinetoscope.recording.manifest import Manifest, RankRecord
+from kinetoscope.recording.manifest import Program as ProgramText
 from kinetoscope.sources.run import LoadedRun
 
 STEP_US = 2000
@@ -281,6 +285,68 @@ def test_what_is_prepared_after_a_result_was_read_is_no_work_on_that_result(
     assert ("is then copied to it" in finding.title) == prepared
     assert "several" in finding.advice
     assert finding.saving.us == pytest.approx(4000, rel=0.05)
+
+
+def test_copying_much_and_ops_of_the_cpu_on_it_are_part_of_the_work_on_it() -> None:
+    program = Program()
+    program.op(kernel_us=300)
+    for size, us in ((4 << 20, 700), (8, 2)):
+        program.read("aten::to", size, us=us)
+    for _ in range(100):
+        program.on_cpu("aten::mul")
+    program.python(1000)
+    program.on_cpu("aten::set_")
+    for _ in range(10):
+        program.op()
+    view = program.view()
+    finding = only(results_on_host.find(view))
+    assert "works on 4.19 MB that aten::to copied from it: 1.41 ms per step, after 702" in finding.title
+    assert finding.saving.us == pytest.approx(700 + 400 + 1000, rel=0.02)
+    assert only(pageable_copy.find(view)).saving.us < 700
+
+
+SCORED = """
+def evaluate(batches):
+    for pictures, labels in batches:
+        logits = model(pictures.cuda()).cpu()
+        {score}
+"""
+
+
+@pytest.mark.parametrize(
+    ("score", "of_results"),
+    [("meter.add(labels, logits.argmax(1))", True), ("labels = prepared(labels)", False)],
+)
+def test_lines_tell_work_on_results_from_what_is_prepared(
+    tmp_path: Path, score: str, of_results: bool
+) -> None:
+    """Each batch is sent after the work on the one before, which may as well have prepared it."""
+    program, lines = Program(), list[traces.Event]()
+    for _ in range(2):
+        begins = [program.at]
+        for _ in range(10):
+            program.op()
+        program.read("aten::to")
+        begins.append(program.at)
+        program.python(1000)
+        program.on_cpu("aten::set_")
+        begins.append(program.at)
+        program.read("aten::to", size=1 << 20)
+        program.events[-2] |= {"name": "Memcpy HtoD (Pageable -> Device)"}
+        for number, start, end in zip((4, 5, 3), begins, [*begins[1:], program.at], strict=True):
+            place = f"eval.py({number}): evaluate"
+            lines.append(traces.event("python_function", place, start, end - start - 0.1))
+    trace = program.view(steps=2).trace
+    clock = [traces.event("python_function", traces.CLOCK, at, 1) for at in (-9.0, -6.0)]
+    clock += [traces.event("user_annotation", traces.CLOCK, at, 0.2) for at in (-8.5, -5.5)]
+    noted = traces.trace(traces.step(9, -1, program.at + 1), *clock, *lines, *program.events)
+    kept = ProgramText(files={"/home/eval.py": SCORED.format(score=score)})
+    (tmp_path / "kept.json").write_bytes(msgspec.json.encode(kept))
+    manifest = Manifest(ranks=(RankRecord(rank=0, program="kept.json"),))
+    view = RankView(LoadedRun((trace,), manifest, folder=tmp_path, lines={0: noted}), trace)
+    finding = only(results_on_host.find(view) if of_results else unexplained_idle.find(view))
+    assert not list(unexplained_idle.find(view) if of_results else results_on_host.find(view))
+    assert finding.saving.us == pytest.approx(1000, rel=0.05)
 
 
 def test_stacks_name_the_line() -> None:

@@ -13,17 +13,22 @@ How it decides
     Reads are copies from the device. Four or more in a row, with no more than a few short kernels between one
     and the next, are a loop: it counts from its first read to its last, unless it could compute all at once
     (``looped-ops``) in each step. After any other read, silences of the launching thread count, in which no
-    op ran, from 50 µs on, until anything is launched again. One that ends with 64 KiB or more copied to the
-    device is ``unexplained-idle``'s: what is prepared to be sent, such as the next batch, has little to do
-    with what was read. Loaders, the optimizer, compiling, garbage collections and anomaly detection have
-    rules of their own. Of a loop in training all goes, as it does where it runs every fiftieth step,
-    elsewhere all but its first read; of silences, from 3 % of the step on. A thread other than the main one
-    of a program that does not train may as well wait for requests: no trace tells, and nothing is promised.
+    op ran, from 50 µs on, until anything is launched again; after a megabyte or more all time until then, and
+    the copy itself, of which little remains where the device does that work. A loop that more silence follows
+    is a part of that. A silence that ends with 64 KiB or more copied to the device is
+    ``unexplained-idle``'s: what is prepared to be sent, such as the next batch, has little to do with what
+    was read; unless it passes in lines that work on what was read, by the program's source, and something
+    else is sent, or much was read. Loaders, the optimizer, compiling, garbage collections and anomaly
+    detection have rules of their own. Of a loop in training all goes, as it does where it runs every
+    fiftieth step, elsewhere all but its first read; of silences, from 3 % of the step on. A thread other than
+    the main one of a program that does not train may as well wait for requests, unless samples of it show
+    that it never waits: no trace tells, and nothing is promised.
 
 What to do
     Compute it on the device and copy what comes out (64 × 17 coordinates, not the heat maps); read all
-    results with one copy and loop over that; score and log every fiftieth step; or hand the copy to another
-    thread and launch the next step first. Record with ``--stacks`` to see which line it is.
+    results with one copy and loop over that; score and log every fiftieth step; answer requests with bytes,
+    not with lists of numbers; or hand the copy to another thread and launch the next step first. Record with
+    ``--stacks`` to see which line it is.
 
 Source
     PyTorch performance tuning guide, "Avoid unnecessary CPU-GPU synchronization".
@@ -41,8 +46,9 @@ from kinetoscope.analysis.events.torch_names import (
     SYNCHRONIZATION,
 )
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.origins.results import result_lines
 from kinetoscope.findings.in_force import trains
-from kinetoscope.findings.program_lines import waits_at
+from kinetoscope.findings.program_lines import never_waits, waits_at
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.anomaly_detection import in_checks
 from kinetoscope.findings.rules.looped_ops import outside_of_loops
@@ -54,6 +60,7 @@ BETWEEN, BETWEEN_NS = 8, 50_000
 SILENCE_NS = 50_000  # eager Python takes 5 to 30 µs between two ops
 LARGE = 1 << 20  # bytes: results that the device should work on
 PREPARED = 1 << 16  # bytes: more than a few environments' states, of which the program asks for each in turn
+NOTED = {"read": "start_ns", "after": "end_ns", "next": "start_ns", "sender": "start_ns"}
 ASKS = r"^aten::(item|_local_scalar_dense|is_nonzero|equal|to|_to_copy|copy_|clone)$"
 LBFGS = r"^Optimizer\.step#LBFGS"
 OTHERS = "|".join((DATA_LOADER, DATA_LOADER_FRAME, OPTIMIZER, COMPILATION, BARRIER, GARBAGE_COLLECTION))
@@ -115,23 +122,31 @@ def _own(view: RankView) -> pl.DataFrame:
 
 
 def _silent(view: RankView) -> Findings:
-    quiet = silences(view).filter(pl.col("sends") < PREPARED).with_row_index("id")
-    quiet = quiet.filter(~quiet["id"].is_in(_inside(quiet, _loops(view)).implode()))
-    saving = savings.of(view, without_host(quiet), "the steps without the silence after reading results")
-    if saving.share < MEDIUM:
+    quiet = worked_on(view).with_row_index("id")
+    # A loop over results is a part where more time passes after it.
+    of_loops = pl.col("id").is_in(_inside(quiet, _loops(view)).implode())
+    sign = pl.when(of_loops).then(-1).otherwise(1)
+    quiet = quiet.filter((sign * pl.col("duration_ns")).sum().over("lane", "turn") > 0)
+    copies = _copied(view, quiet)
+    change = without_host(quiet) | shorten(copies["id"], copies["duration_ns"] - FIXED_NS)
+    basis = "the steps without the silence after reading results"
+    saving = savings.of(view, change, basis if copies.is_empty() else f"{basis}, and without copying them")
+    if min(saving.share, view.us_of(quiet) / view.step_us) < MEDIUM:
         return
     host = view.trace.host_events
     longest = quiet.sort("duration_ns", descending=True)
     source = _line(view, longest.head(1))
-    serves = not trains(view) and not on_the_main_thread(view, longest["read"])
+    serves = not (trains(view) or on_the_main_thread(view, longest["read"]) or never_waits(view))
     if serves := serves or waits_at(view, source) is not None:
         saving = savings.not_predicted(saving, "the thread may wait for requests")
     size, op = int(longest["bytes"][0]), host["name"][longest["read"][0]]
     what = f"{numbers.size(size)} that {op} copied" if size >= LARGE else f"what {op} read"
+    copying = f", after {numbers.time(view.us_of(copies))} of copying"
+    where = copying if len(copies) else " in Python, NumPy or another library"
     yield Finding(
         subject="silence",
         title=f"The device waits while the program works on {what} from it: "
-        f"{numbers.time(view.us_of(quiet))} per {view.unit} in Python, NumPy or another library"
+        f"{numbers.time(view.us_of(quiet))} per {view.unit}{where}"
         + (", or waits for requests" if serves else ""),
         saving=saving,
         at_least="info",
@@ -142,12 +157,25 @@ def _silent(view: RankView) -> Findings:
             if serves
             else "Compute it on the device, and copy what comes out."
             if size >= LARGE
-            else "If it scores or logs, do it every fiftieth step, on the device, or in another thread; step "
-            "several environments at once."
+            else "If it scores or logs, do it every fiftieth step, on the device, or in another thread; "
+            + (
+                ""
+                if trains(view)
+                else "if it answers requests, do so with bytes, not with lists of numbers; "
+            )
+            + "step several environments at once."
         )
         + ("" if source else STACKS),
         source=source,
     )
+
+
+def _copied(view: RankView, worked_on: pl.DataFrame) -> pl.DataFrame:
+    """The copies of the large results that the program then works on."""
+    large = worked_on.filter(pl.col("bytes") >= LARGE)
+    reads = _calls(view).filter("read", "asks").join(large, on=["lane", "turn"], how="semi")
+    work = view.launched_during(reads.with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns")))
+    return work.filter(matching(work, "name", "^Memcpy DtoH"))
 
 
 def _line(view: RankView, silence: pl.DataFrame) -> str | None:
@@ -172,30 +200,57 @@ def on_the_main_thread(view: RankView, ops: pl.Series) -> bool:
 
 
 @remembered
+def worked_on(view: RankView) -> pl.DataFrame:
+    """The ``silences`` in which the program works on what it read: those that end with a copy to the device
+    where its lines say so, and the copy sends nothing that was made of it, unless it was large."""
+    silent, prepares = silences(view), pl.col("sends") >= PREPARED
+    results, ahead = silent.filter(~prepares), silent.filter(prepares)
+    known, lines = result_lines(view.run).get(view.rank), view.lines
+    if known is None or lines is None:
+        return results
+    noted = view.run.lines[view.rank].host_events.select("start_ns", END)
+    read, after, following, sender = (
+        noted[column].gather(lines.rows["noted"].gather(ahead[call])) for call, column in NOTED.items()
+    )
+    works, sends = known.work(read, after, following), known.work(read, sender, sender + 1)
+    return pl.concat([results, ahead.filter(works & ((ahead["bytes"] >= LARGE) | ~sends))])
+
+
+@remembered
 def silences(view: RankView) -> pl.DataFrame:
-    """The times in which a launching thread ran no op between a read and the next launch: ``lane``,
-    ``start_ns``, ``duration_ns``, the op that read (row of ``host_events``), its ``bytes``, and how many of
-    them the thread ``sends`` to the device before it launches anything else."""
+    """The times in which a launching thread ran no op between a read and the next launch, or after much that
+    it read launched nothing: ``lane``, ``start_ns``, ``duration_ns``; the op that read (row of
+    ``host_events``), the ``turn`` of reads that it is one of, and their ``bytes`` until then; the calls
+    ``after`` which it was and the ``next``; and how many bytes the thread ``sends`` to the device before it
+    launches anything else, from which call on (``sender``)."""
     calls, asked = _calls(view), pl.col("read") & pl.col("asks")
     ends = calls.filter(~asked & (pl.col("launches") | pl.col("read"))).select(ended_ns="start_ns")
+    read = pl.when(asked).then("bytes").otherwise(0).cum_sum().over("lane", "turn")
     last = [
-        pl.when(asked).then(pl.col(column)).forward_fill().over("lane").alias(name)
-        for name, column in (("by", "id"), ("read_ns", "end_ns"), ("of", "bytes"))
+        pl.when(asked).then(column).forward_fill().over("lane").alias(name)
+        for name, column in (("by", "id"), ("read_ns", "end_ns"), ("of", read))
     ]
+    # Of what follows much that was read ops take the host as well.
+    since = pl.when(~asked & (pl.col("of") >= LARGE)).then("start_ns").otherwise("end_ns")
     return (
-        calls.with_columns(*last, next_ns=pl.col("start_ns").shift(-1).over("lane"))
+        calls.with_columns(
+            *last, next=pl.col("id").shift(-1).over("lane"), next_ns=pl.col("start_ns").shift(-1).over("lane")
+        )
         .drop_nulls(["by", "next_ns"])
         .sort("read_ns")
         .join_asof(ends.sort("ended_ns"), left_on="read_ns", right_on="ended_ns", strategy="forward")
-        .with_columns(until_ns=pl.min_horizontal("next_ns", "ended_ns"))
+        .with_columns(until_ns=pl.min_horizontal("next_ns", "ended_ns"), since_ns=since)
         .select(
             "lane",
-            start_ns="end_ns",
-            duration_ns=pl.col("until_ns") - pl.col("end_ns"),
+            "turn",
+            start_ns="since_ns",
+            duration_ns=pl.col("until_ns") - pl.col("since_ns"),
             read="by",
             bytes="of",
+            after="id",
+            next="next",
         )
-        .filter(pl.col("duration_ns") >= SILENCE_NS)
+        .filter(pl.col("duration_ns") >= pl.when(pl.col("bytes") >= LARGE).then(1).otherwise(SILENCE_NS))
         .sort("start_ns")
         .join_asof(_sent(view), on="start_ns", by="lane", strategy="forward", check_sortedness=False)
         .with_columns(pl.col("sends").fill_null(0))
@@ -203,8 +258,8 @@ def silences(view: RankView) -> pl.DataFrame:
 
 
 def _sent(view: RankView) -> pl.DataFrame:
-    """Each launch of the threads (``lane``, ``start_ns``) with the bytes that it and those after it copy to
-    the device until something else is launched (``sends``)."""
+    """Each launch of the threads (``lane``, ``start_ns``; ``sender``) with the bytes that it and those after
+    it copy to the device until something else is launched (``sends``)."""
     host = view.trace.host_events
     sends = matching(view.work, "name", "^Memcpy HtoD").alias("copies")
     launches = view.work.select("launch", "bytes", sends).drop_nulls("launch")
@@ -213,7 +268,7 @@ def _sent(view: RankView) -> pl.DataFrame:
     sent = pl.when("copies").then(pl.col("bytes").fill_null(0)).otherwise(0)
     return (
         launches.with_columns(run)
-        .select("lane", "start_ns", sends=sent.cum_sum(reverse=True).over("run"))
+        .select("lane", "start_ns", sender="launch", sends=sent.cum_sum(reverse=True).over("run"))
         .sort("start_ns")
     )
 
@@ -222,7 +277,8 @@ def _sent(view: RankView) -> pl.DataFrame:
 def _calls(view: RankView) -> pl.DataFrame:
     """``view.called``, and what other rules are about, with what each call does: whether it is a ``read``,
     one that a program ``asks`` for, and ``launches`` anything else; the ``bytes`` that it reads; the number
-    (``work``) and time (``work_ns``) of what it launches."""
+    (``work``) and time (``work_ns``) of what it launches; reads of one ``turn`` have no other launch between
+    them."""
     host = view.trace.host_events
     reads = matching(view.work, "name", "^Memcpy DtoH").alias("read")
     reads &= ~in_checks(view.trace).gather(view.work["launch"]).fill_null(False)
@@ -262,6 +318,7 @@ def _calls(view: RankView) -> pl.DataFrame:
         pl.concat([calls, others], how="diagonal")
         .with_columns(pl.col("bytes", "work_ns").fill_null(0))
         .sort("lane", "start_ns")
+        .with_columns(turn=(pl.col("launches") & ~pl.col("read")).cum_sum().over("lane"))
     )
 
 

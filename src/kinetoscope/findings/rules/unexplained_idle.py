@@ -14,11 +14,11 @@ Why it is slow
 How it decides
     Idle time of the cause ``unexplained``: silence, where it ends with a launch made too late, and delay,
     where it ends with one made in time. A silence after reading results is ``results-on-host``'s, unless it
-    ends with 64 KiB or more copied to the device; most of it in which lists become tensors is
-    ``tensors-of-lists``'s. What
-    silence costs is a ceiling: all of it, where that code goes to another thread or to the loader's workers.
-    Where most of it ends with copies from pageable memory, one thing makes what is copied: what page-locked
-    memory saves of these copies (``pageable-copy``) counts here as well.
+    ends with 64 KiB or more copied to the device and no line shows that it works on them; most of it in which
+    lists become tensors is ``tensors-of-lists``'s. What silence costs is a ceiling: all of it, where that
+    code goes to another thread or to the loader's workers. Where most of it ends with copies from pageable
+    memory, one thing makes what is copied: what page-locked memory saves of these copies (``pageable-copy``)
+    counts here as well.
     It is not known how such a delay could be ended: nothing is promised.
 
 What to do
@@ -36,7 +36,7 @@ from kinetoscope.findings.program_lines import never_waits, that_computes, waits
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules import tensors_of_lists
 from kinetoscope.findings.rules.pageable_copy import batches, pinned
-from kinetoscope.findings.rules.results_on_host import PREPARED, on_the_main_thread, silences
+from kinetoscope.findings.rules.results_on_host import on_the_main_thread, silences, worked_on
 
 SHOWN = 3  # gaps
 SENT = r"^Memcpy HtoD"
@@ -55,10 +55,9 @@ def find(view: RankView) -> Findings:
     gaps = _unexplained(view)
     late = pl.col("launched_ns") >= pl.col("start_ns")
     silent, delayed = gaps.filter(late), gaps.filter(~late)
-    reading = silences(view).filter(pl.col("sends") < PREPARED)
     after_reading, of_lists = (
         2 * intervals.covered(intervals.union(spans(others)), silent) >= silent["idle_ns"]
-        for others in (reading, tensors_of_lists.reading(view))
+        for others in (worked_on(view), tensors_of_lists.reading(view))
     )
     if 2 * int(silent["idle_ns"].filter(of_lists).sum()) > int(silent["idle_ns"].sum()):
         after_reading |= of_lists
