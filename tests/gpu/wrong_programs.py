@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 Step = Callable[[], Any]
@@ -34,6 +35,8 @@ FIXES: dict[str, dict[str, tuple[str, ...]]] = {
     "loader": {"workers": ("data-loading-stall",)},
     "person_search": {"groups": ("optimizer-not-fused",), "fused,groups": ("optimizer-not-fused",)},
     "shown_scores": {"no-weights": ("unfused-attention",)},
+    "two_views": {"one-pass": ("split-batches",)},
+    "real_and_fake": {"one-pass": ("split-batches",)},
     "tuned": {},
 }
 
@@ -365,6 +368,66 @@ def shown_scores(fixes: set[str]) -> Step:
     def step() -> None:
         optimizer.zero_grad()
         model(x).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def two_views(fixes: set[str]) -> Step:
+    """Two views of each image, through the encoder one after the other."""
+    import torch
+    import torchvision
+    from torch import nn
+
+    encoder = torchvision.models.resnet18(num_classes=128).cuda().to(memory_format=torch.channels_last)
+    optimizer = torch.optim.AdamW(encoder.parameters(), fused=True)
+    images = torch.randn(64, 3, 96, 96, device="cuda").to(memory_format=torch.channels_last)
+
+    def step() -> None:
+        first, second = images + 0.1 * torch.randn_like(images), images.flip(3)
+        optimizer.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            if "one-pass" in fixes:
+                a, b = encoder(torch.cat([first, second])).chunk(2)
+            else:
+                a = encoder(first)
+                b = encoder(second)
+        a, b = (nn.functional.normalize(one.float(), dim=1) for one in (a, b))
+        nn.functional.cross_entropy(a @ b.T / 0.1, torch.arange(64, device="cuda")).backward()
+        optimizer.step()
+
+    return step
+
+
+def real_and_fake(fixes: set[str]) -> Step:
+    """A discriminator's step of a GAN, in which it sees real images and then those that are made."""
+    import torch
+    from torch import nn
+
+    def block(a: int, b: int) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(a, b, 3, 1, 1),
+            nn.LeakyReLU(0.2),
+            nn.Conv2d(b, b, 3, 1, 1),
+            nn.LeakyReLU(0.2),
+            nn.AvgPool2d(2),
+        )
+
+    widths = (3, 64, 128, 256, 512)
+    judge = nn.Sequential(
+        *(block(a, b) for a, b in pairwise(widths)), nn.Flatten(), nn.Linear(512 * 4, 1)
+    ).cuda()
+    optimizer = torch.optim.Adam(judge.parameters(), fused=True)
+    real, fake = (torch.randn(16, 3, 32, 32, device="cuda") for _ in range(2))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        if "one-pass" in fixes:
+            of_real, of_fake = judge(torch.cat([real, fake])).chunk(2)
+        else:
+            of_real = judge(real)
+            of_fake = judge(fake)
+        (nn.functional.softplus(-of_real) + nn.functional.softplus(of_fake)).mean().backward()
         optimizer.step()
 
     return step

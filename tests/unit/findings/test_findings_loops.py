@@ -11,7 +11,7 @@ import pytest
 import traces
 from eager import Eager
 from kinetoscope.findings.rank_view import RankView
-from kinetoscope.findings.rules import looped_ops, results_on_host
+from kinetoscope.findings.rules import looped_ops, results_on_host, split_batches
 from kinetoscope.recording.manifest import Manifest, Program, RankRecord
 from kinetoscope.sources.run import LoadedRun
 
@@ -133,3 +133,57 @@ def test_on_a_cpu_passes_cost_what_is_around_their_ops(tmp_path: Path) -> None:
     of_parameters = SOURCE.replace("in batch", "in model.parameters()")
     assert not list(looped_ops.find(training(tmp_path, of_parameters, on_cpu=True)))
     assert list(looped_ops.find(training(tmp_path, of_parameters)))
+
+
+VIEWS = """
+for x, y in data:
+    first = model(x)
+    second = model(y)
+    loss(first, second).backward()
+"""
+IN_A_NET = 30
+
+
+def two_views(folder: Path, source: str = VIEWS, grid: int = 132, us: float = 2.0) -> RankView:
+    """Steps that call a net of thirty kernels on two inputs, and go backward through both."""
+    program = Eager()
+    for _ in range(STEPS):
+        begins = program.number + 1
+        for number in range(2 * IN_A_NET):
+            of_second = number >= IN_A_NET
+            program.run("aten::mul", us=us, grid=grid if of_second else 132, sequence=program.number + 1)
+        for sequence in reversed(range(begins, program.number + 1)):
+            program.backward("MulBackward0", "aten::mul", us=us, sequence=sequence)
+        program.run("aten::sum")
+        program.step()
+    ops = " ".join(["aten::mul"] * IN_A_NET)
+    lines = [(f"Net/{ops}", f"train.py({line}): <module>") for line in (3, 4)]
+    lines.append(("aten::sum", "train.py(5): <module>"))
+    (folder / "kept.json").write_bytes(msgspec.json.encode(Program(files={"/home/train.py": source})))
+    kept = Manifest(ranks=(RankRecord(rank=0, program="kept.json"),))
+    trace = program.view().trace
+    run = LoadedRun((trace,), kept, folder=folder, lines={0: traces.noted(*lines)})
+    return RankView(run, trace)
+
+
+def test_two_calls_of_one_net_could_be_one(tmp_path: Path) -> None:
+    view = two_views(tmp_path)
+    (finding,) = split_batches.find(view)
+    assert finding.title == (
+        "Net is called 2 times per step, with 30 kernels each time, and no call needs another's result"
+    )
+    assert finding.saving.us == pytest.approx(2 * IN_A_NET * 20, rel=0.05)
+    assert finding.source == "train.py:3"
+    assert not list(looped_ops.find(view))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        {"source": VIEWS.replace("model(y)", "model(first)")},
+        {"grid": 264},  # of another size
+        {"us": 25.0},  # the device sets the pace
+    ],
+)
+def test_calls_that_stay(tmp_path: Path, program: dict[str, Any]) -> None:
+    assert not list(split_batches.find(two_views(tmp_path, **program)))

@@ -40,12 +40,15 @@ from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, SYNCHRONIZATION
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.loops import independent_loops
+from kinetoscope.analysis.origins.siblings import independent_calls
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.index_backward import APART_NS, whole_tensors
 from kinetoscope.findings.savings import FIXED_NS
 
 KERNELS = 50  # per step: fewer are ordinary
 SMALL_NS = 20_000  # about what a call takes the host: longer kernels hide the loop
+FEW = 0.05  # of a call's kernels: a library may choose another kernel for another layout
+OF_A_NET = 20  # kernels of a call: fewer are a layer's
 SEGMENT = ["lane", "start_ns", "duration_ns"]
 LAUNCHING = pl.min_horizontal("duration_ns", pl.lit(FIXED_NS))
 ADVICE = {
@@ -95,7 +98,17 @@ def find(view: RankView) -> Findings:
 @remembered
 def looped(view: RankView) -> tuple[LoopedOps, ...]:
     """The loops that this finds."""
-    loops, lines = independent_loops(view.run).get(view.rank), view.lines
+    return _found(view, independent_loops(view.run).get(view.rank))
+
+
+@remembered
+def called_apart(view: RankView) -> tuple[LoopedOps, ...]:
+    """The same of calls of one module, in statements of a block, of which none needs another's result."""
+    return _found(view, independent_calls(view.run).get(view.rank))
+
+
+def _found(view: RankView, loops: pl.DataFrame | None) -> tuple[LoopedOps, ...]:
+    lines = view.lines
     if loops is None or lines is None or loops.is_empty():
         return ()
     loops = loops.with_row_index("entering")
@@ -123,20 +136,24 @@ def _looped(view: RankView, line: str, loops: pl.DataFrame, entered: pl.DataFram
         return None
     if matching(work, "category", "^communication$").any():  # other ranks take part in each pass
         return None
-    within = _inside(host.select("id", "lane", "start_ns", "sequence"), entered)
+    if loops["sort"][0] == "calls" and not _same_nets(work, entered):
+        return None
+    ops = host.select("id", "lane", "start_ns", "sequence")
+    within = _inside(ops, entered)
     if (in_backward(view.trace) | in_update(view.trace)).gather(within["id"]).any():
         return None
     rest = _all_but_one_pass(view, work, entered)
     later = view.launched_during(rest)
-    of_loop = within["sequence"].drop_nulls().unique().implode()
-    nodes = host.filter(matching(host, "name", AUTOGRAD_NODE) & host["sequence"].is_in(of_loop))
-    last_nodes = nodes.sort("start_ns").tail(round(len(later) / len(work) * len(nodes)))
+    nodes, later_nodes = (
+        host.filter(matching(host, "name", AUTOGRAD_NODE) & host["sequence"].is_in(of.implode()))
+        for of in (one["sequence"].drop_nulls().unique() for one in (within, _inside(ops, rest)))
+    )
     filled = whole_tensors(view).filter(pl.col("node").is_in(nodes["id"].implode()))
-    launched = [one.select("id", saved_ns=LAUNCHING) for one in (later, view.launched_during(last_nodes))]
+    launched = [one.select("id", saved_ns=LAUNCHING) for one in (later, view.launched_during(later_nodes))]
     saved = pl.concat([filled.select("id", saved_ns="duration_ns"), *launched], how="vertical_relaxed")
     calls = host.select("id", "lane", "start_ns").filter(matching(host, "name", SYNCHRONIZATION))
     waits = _inside(calls, rest)["id"]
-    thread = pl.concat([rest, in_a_row(last_nodes, APART_NS).select(SEGMENT)])
+    thread = pl.concat([rest, in_a_row(later_nodes.sort("start_ns"), APART_NS).select(SEGMENT)])
     saving = savings.device(
         view,
         saved.group_by("id").agg(pl.max("saved_ns")).sort("id"),
@@ -146,6 +163,17 @@ def _looped(view: RankView, line: str, loops: pl.DataFrame, entered: pl.DataFram
     if saving.share < MEDIUM:
         return None
     return LoopedOps(line, loops, entered, work, len(waits) > 0, saving)
+
+
+def _same_nets(work: pl.DataFrame, entered: pl.DataFrame) -> bool:
+    """Whether all calls launch the same kernels, on grids of the same size, but for a few: those of a net.
+    The first one may launch more, such as the casts of weights that autocast keeps."""
+    kernels = work.filter(pl.col("kind") == "kernel").group_by("interval", "name", "grid").len()
+    kernels = kernels.with_columns(later=entered["share"].gather(kernels["interval"]) > 0)
+    most = kernels.filter("later").group_by("interval").agg(pl.sum("len"))["len"].max()
+    every = pl.len() == len(entered)
+    fewest = kernels.group_by("name", "grid").agg(pl.min("len"), every=every).filter("every")
+    return whole(fewest["len"].sum()) >= max(OF_A_NET, (1 - FEW) * whole(most))
 
 
 def outside_of_loops(view: RankView, segments: pl.DataFrame) -> pl.DataFrame:

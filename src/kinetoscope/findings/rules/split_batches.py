@@ -4,8 +4,9 @@ What it finds
     Gradients that are accumulated over several batches which would fit into memory as one; calls of one
     module in a row, such as the passes of a guided diffusion model or an evaluation of mirrored images; a
     graph that gradients are taken of again and again, for each of several losses
-    (``loss.backward(retain_graph=True)``) or each row of a Jacobian; and inputs that
-    are evaluated one at a time, each of a size of its own, such as documents.
+    (``loss.backward(retain_graph=True)``) or each row of a Jacobian; calls of one net by statements of one
+    block, such as both views of a contrastive loss or real and fake images of a discriminator; and inputs
+    that are evaluated one at a time, each of a size of its own, such as documents.
 
 Why it is slow
     Each pass launches every kernel again, casts every weight again, and adds to every gradient; a kernel
@@ -27,6 +28,10 @@ How it decides
     these the same holds, but for the last time, which may be the loss's own; what is computed between them,
     and the gradients of these gradients, is left out. Where they add to gradients of the net each time, and
     no optimizer steps in between, they are of several losses, whose sum needs the last pass alone.
+    Calls in statements: by the program's source and the lines of a step. No argument comes of another call's
+    result, nothing between the calls changes the net, its own code keeps nothing, and all launch the same
+    kernels on the same grids, 20 or more, half of them shorter than 20 µs. Of n calls one remains, as of a
+    loop's passes (``looped-ops``).
     Inputs one at a time:
     steps that are calls of a module in a program that does not train, that keep the device busy for less
     than half of their time, copy inputs of different sizes to the device, and read back at most four bytes,
@@ -53,6 +58,7 @@ from kinetoscope.analysis.kernels.occupancy import filled
 from kinetoscope.findings.in_force import trains
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.discarded_gradients import cleared
+from kinetoscope.findings.rules.looped_ops import called_apart
 from kinetoscope.trace.model import with_arguments
 
 SIMILAR = 0.1  # by which the numbers of kernels of passes may differ: else another net runs between them
@@ -81,6 +87,7 @@ def find(view: RankView) -> Findings:
         yield from losses
         return
     yield from losses or _one_graph(view, again.filter(pl.col("passes") >= AGAIN))
+    yield from _apart(view)
     if trains(view):
         own = (nodes["passes"] > 1).sum() <= OF_ONE_GRAPH * len(nodes)
         yield from _accumulated(view) if own and len(passes(view.trace)) > view.steps else ()
@@ -149,6 +156,23 @@ def _in_a_row(view: RankView) -> Findings:
         at_least="info",
         source=evidence.source(view, work["op"]),
     )
+
+
+def _apart(view: RankView) -> Findings:
+    for one in called_apart(view):
+        calls, module = len(one.loops), one.loops["module"][0]
+        kernels = round(view.per_step(int((one.work["kind"] == "kernel").sum())) / calls)
+        yield Finding(
+            subject=one.line,
+            title=f"{module} is called {calls} times per {view.unit}, with {kernels:,} kernels each time, "
+            "and no call needs another's result",
+            affected_us=view.us_of(one.work),
+            saving=one.saving,
+            evidence=[evidence.of(view, f"{calls} calls", one.work)],
+            advice="Make it one call on all inputs and take the result apart; batch norms then see all.",
+            snippet="first, second = model(torch.cat([x, y])).chunk(2)",
+            source=one.line,
+        )
 
 
 def _nodes(view: RankView) -> pl.DataFrame:

@@ -1,0 +1,202 @@
+"""Calls of one module, in statements of one block, of which none needs another's result: by the program's own
+source and the step with lines.
+
+A call needs another one where an argument comes of its result, where the module keeps something of a call (an
+attribute that its code writes, a cache), or where what is between them changes the module: ``backward``, an
+optimizer's ``step``, ``eval``. What libraries keep is not seen.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import polars as pl
+
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.origins.source import (
+    WRITES,
+    FileLine,
+    NotedLine,
+    ProgramFile,
+    ProgramFiles,
+    last_name,
+    noted_lines,
+    root,
+)
+from kinetoscope.sources.run import LoadedRun
+
+# Calls after which a module is another, or its inputs are.
+CHANGES = re.compile(
+    r"backward|step|zero_grad|next|send|recv|reset|train|eval|load_state_dict|requires_grad_|apply"
+)
+KEEPS = re.compile(r"(?i)cache|past|hidden|state|memory|(^|_)kv($|_)")
+
+SCHEMA = {
+    "lane": pl.UInt32,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "line": pl.String,
+    "module": pl.String,
+    "passes": pl.Int64,
+    "share": pl.Float64,
+    "sort": pl.String,
+}
+
+
+class _Call(NamedTuple):
+    """A module's call: its row among the noted lines, and from where it was made."""
+
+    row: int
+    line: FileLine
+    source: ProgramFile
+    statement: ast.stmt
+
+
+@remembered
+def independent_calls(run: LoadedRun) -> Mapping[int, pl.DataFrame]:
+    """By rank whose lines were noted, each of such calls: ``lane``, ``start_ns``, ``end_ns``; the ``line`` of
+    the first of them (``train.py:12``) and the ``module``'s class; the ``share`` of it that goes if they are
+    one: nothing of the first, all of the others. ``passes`` is 1 and ``sort`` is ``calls``."""
+    return {
+        rank: pl.DataFrame(list(_of_step(noted_lines(noted), run.program)), SCHEMA, orient="row")
+        for rank, noted in run.lines.items()
+    }
+
+
+def _of_step(
+    rows: Sequence[NotedLine], program: Mapping[str, str]
+) -> Iterator[tuple[int, int, int, str, str, int, float, str]]:
+    sources, over_ns = ProgramFiles(program), dict[int, int]()
+    for calls in _by_caller(rows, sources):
+        first = rows[calls[0].row]
+        # Calls within calls that are found already go with these.
+        if first.start_ns < over_ns.get(first.lane, 0) or not _apart(calls, rows, sources):
+            continue
+        over_ns[first.lane] = rows[calls[-1].row].end_ns
+        line = f"{calls[0].line.file.rpartition('/')[2]}:{calls[0].line.number}"
+        for number, call in enumerate(calls):
+            row = rows[call.row]
+            share = float(number > 0)
+            yield row.lane, row.start_ns, row.end_ns, line, row.called or "", 1, share, "calls"
+
+
+def _by_caller(rows: Sequence[NotedLine], sources: ProgramFiles) -> list[list[_Call]]:
+    """Calls of modules of one class by one function within one call of a module, of two calls or more, in the
+    order of the first."""
+    around, calling = defaultdict[int, list[int]](list), dict[int, NotedLine]()
+    groups = defaultdict[tuple[object, ...], list[_Call]](list)
+    for number, row in enumerate(rows):
+        if row.line is not None:
+            calling[row.lane] = row
+            continue
+        outer = around[row.lane]
+        while outer and rows[outer[-1]].end_ns <= row.start_ns:
+            outer.pop()
+        of = calling.get(row.lane)
+        if of is not None and of.line is not None:
+            source, statement, function = sources.located(of.line)
+            if source is not None and statement is not None:
+                key = row.lane, outer[-1] if outer else None, source, function, row.called
+                groups[key].append(_Call(number, of.line, source, statement))
+        outer.append(number)
+    return [calls for calls in groups.values() if len(calls) > 1]
+
+
+def _apart(calls: Sequence[_Call], rows: Sequence[NotedLine], sources: ProgramFiles) -> bool:
+    """Whether statements of one block make all of these calls, each by an expression of its own and of the
+    same object, and none needs another one's result."""
+    made = Counter(call.statement for call in calls)
+    block = _block(calls[0].source, list(made))
+    if block is None:
+        return False
+    try:
+        texts = [Counter(_text(call.func) for call in _calls(statement)) for statement in made]
+        same = [text for text in texts[0] if text and [found[text] for found in texts] == list(made.values())]
+        places = sorted(block.index(statement) for statement in made)
+        return (
+            len(same) == 1
+            and _needs_nothing(block[places[0] : places[-1] + 1], same[0])
+            and not any(_keeps(rows[call.row], call.row, rows, sources) for call in calls)
+        )
+    except RecursionError:  # of expressions that are nested very deep
+        return False
+
+
+def _calls(statement: ast.stmt) -> list[ast.Call]:
+    return [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+
+
+def _text(called: ast.expr) -> str:
+    """``self.net`` of ``self.net(x)``; nothing of what is no chain of names."""
+    return ast.unparse(called) if root(called) else ""
+
+
+def _block(source: ProgramFile, statements: Sequence[ast.stmt]) -> list[ast.stmt] | None:
+    """The block that has all of them."""
+    for one in source.function:
+        for name in ("body", "orelse", "finalbody"):
+            block: list[ast.stmt] = getattr(one, name, [])
+            if all(statement in block for statement in statements):
+                return block
+    return None
+
+
+def _needs_nothing(block: Sequence[ast.stmt], text: str) -> bool:
+    results = set[str]()
+    for statement in block:
+        nodes, calls = list(ast.walk(statement)), _calls(statement)
+        if any(CHANGES.fullmatch(last_name(call.func)) for call in calls):
+            return False
+        own = [call for call in calls if _text(call.func) == text]
+        for call in own:
+            given = [*call.args, *(word.value for word in call.keywords)]
+            inner = [node for one in given for node in ast.walk(one)]
+            if any(node in own for node in inner) or _named(inner) & results:
+                return False
+            words = {word.arg for word in call.keywords if word.arg}
+            if any(KEEPS.search(name) for name in _named(inner) | words):
+                return False
+        if own or _named(nodes) & results:
+            by_effect = isinstance(statement, ast.Expr)  # what is appended to, written into
+            bound = nodes if by_effect else [node for node in nodes if _is_bound(node)]
+            results |= _named(bound, stored=True)
+    return True
+
+
+def _is_bound(node: ast.AST) -> bool:
+    return isinstance(getattr(node, "ctx", None), ast.Store)
+
+
+def _named(nodes: Sequence[ast.AST], *, stored: bool = False) -> set[str]:
+    """The names and attributes among nodes; of a part of something that is ``stored`` the whole."""
+    found = set[str]()
+    for node in nodes:
+        while stored and isinstance(node, (ast.Subscript, ast.Starred)):
+            node = node.value
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            found.add(ast.unparse(node))
+    return found
+
+
+def _keeps(call: NotedLine, number: int, rows: Sequence[NotedLine], sources: ProgramFiles) -> bool:
+    """Whether the program's code that runs in a call keeps something of it."""
+    lines = set[FileLine]()
+    for row in rows[number:]:
+        if row.start_ns >= call.end_ns:
+            break
+        if row.line is not None and row.lane == call.lane:
+            lines.add(row.line)
+    for source, statement, _ in map(sources.located, lines):
+        if source is None or statement is None:
+            return True
+        for node in source.parts[statement]:
+            if isinstance(node, ast.Attribute) and _is_bound(node):
+                return True
+            writes = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            if writes and WRITES.fullmatch(node.func.attr) and root(node.func.value) == "self":  # pyright: ignore
+                return True
+    return False
