@@ -180,7 +180,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     compile_log: str | None = None
     steps: StepTimings = StepTimings()
     clocks: tuple[ClockSample, ...] = ()
-    recording_ended: bool = False  # nothing more will be recorded, though the program may still run
+    recording_ended: bool = False  # no more is waited for, though the program may still run
     exit: str = "ok"  # running | ok | exception: TYPE | sys.exit: N | os.CALL: ARGUMENT | signal: NAME
     host: str = ""
     traceback: str | None = None

@@ -70,6 +70,20 @@ def test_each_of_two_optimizers_may_step_once_in_the_loop_that_acts() -> None:
     assert found.found == Iteration(10, 2)
 
 
+def test_modules_that_act_once_for_every_few_updates_are_a_part_of_each_step() -> None:
+    """Agents that learn in turn, each from what all of them would do next."""
+    found = Iterations()
+    for _ in range(2):
+        for agent in range(12):
+            found.acted(agent)
+        found.stepped("critic")
+        found.stepped("actor")
+        assert found.looking  # an actor may have been tried out once
+    found.acted(0)
+    assert found.found is None
+    assert not found.looking
+
+
 def test_the_calls_of_an_iteration_are_those_of_the_module_that_begins_it() -> None:
     found = Iterations()
     for _ in range(3):

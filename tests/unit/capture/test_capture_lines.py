@@ -20,7 +20,7 @@ from kinetoscope.capture.recorder.phases import Done, NoteLines
 @pytest.mark.parametrize("light", [False, True])
 def test_lines_are_noted_in_one_step_after_those_of_host_and_device(light: bool):
     program = Program(Options(), device=FakeDevice(light=light))
-    program.steps(200, 0.1)
+    program.steps(400, 0.1)
     assert isinstance(program.recorder.phase, Done)
     log = program.device.log
     name = "lines3"

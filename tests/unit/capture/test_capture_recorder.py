@@ -11,6 +11,7 @@ from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.context import SLOWED
 from kinetoscope.capture.recorder.phases import (
     STANDBY_S,
+    TIMED_ON_S,
     Done,
     Prepare,
     RecordSteps,
@@ -31,7 +32,7 @@ def test_a_steady_loop_is_timed_recorded_and_timed_again():
     program.ledgers.padding = BatchPadding(tokens=64, padding=16, beyond=0)
     program.steps(30, 0.1)
     assert program.ledgers.installed
-    program.steps(140, 0.1)
+    program.steps(340, 0.1)
     timings = program.recorder.timings()
     assert timings.found_by == "optimizer"
     assert timings.step_name == "AdamW"
@@ -448,9 +449,26 @@ def test_steps_that_get_twice_as_fast_are_recorded_in_the_place_of_those_before(
     assert program.device.sessions == 3
 
 
+def test_a_library_may_plan_for_some_hundred_sizes_before_steps_get_faster():
+    """The second half of 384 lengths, an attention to each of which is planned for in 100 ms."""
+    program = recorded()
+    program.steps(192, 0.1)
+    program.steps(300, 0.01)
+    assert program.recorder.timings().unprofiled_s[0] == pytest.approx(0.01)
+
+
+def test_who_waits_for_a_recording_is_not_held_up_by_faster_steps_that_may_come():
+    program = recorded()
+    program.steps(round(TIMED_ON_S / 0.1) - 2, 0.1)
+    assert program.recorder.records_more
+    program.steps(4, 0.1)
+    assert isinstance(program.recorder.phase, Standby)
+    assert not program.recorder.records_more
+
+
 def test_steps_that_are_a_little_faster_are_not_recorded_again():
     program = recorded()
-    program.steps(300, 0.06)
+    program.steps(501, 0.06)
     assert isinstance(program.recorder.phase, Done)
     assert program.device.sessions == 2
 
@@ -564,7 +582,7 @@ def test_steps_are_timed_on_once_all_is_recorded_and_what_is_known_is_saved_befo
     assert saved.later is None
     program.steps(7, 0.1)
     program.step(0.9)
-    program.steps(120, 0.1)
+    program.steps(round(STANDBY_S / 0.1), 0.1)
     assert isinstance(program.recorder.phase, Done)
     later = program.recorder.timings().later
     assert later is not None
@@ -627,7 +645,7 @@ def test_where_ranks_go_together_steps_are_timed_on_and_nothing_more_is_recorded
     assert program.device.sessions == 2
     later = program.recorder.timings().later
     assert later is not None
-    assert len(later.step_s) == round(STANDBY_S / 0.04)
+    assert len(later.step_s) == round(TIMED_ON_S / 0.04)
 
 
 def test_a_profiler_of_the_programs_own_ends_what_is_timed_on():

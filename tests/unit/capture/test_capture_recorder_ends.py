@@ -267,7 +267,7 @@ def full_disk(device: FakeDevice, *names: str) -> None:
 def test_first_steps_that_cannot_be_written_leave_the_rest_as_it_is():
     program = Program()
     full_disk(program.device, "whole1")
-    program.steps(180)
+    program.steps(400)
     timings = program.recorder.timings()
     assert (timings.cold, len(timings.profiled_s)) == (False, 3)
     assert timings.notes == ("the first steps could not be written: No space left on device",)

@@ -63,7 +63,7 @@ def test_nothing_is_touched_while_another_thread_captures_and_all_is_recorded_la
     program.steps(5, 0.1)
     assert touched(device) == before
     device.capturing = None
-    program.steps(240, 0.1)
+    program.steps(440, 0.1)
     timings = program.recorder.timings()
     assert program.recorder.done
     assert timings.recorded is not None

@@ -34,8 +34,9 @@ from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest, RankRecord, encoded
 from kinetoscope.recording.rendezvous import agree_on_folder, await_ranks
 
-# Once all is recorded, steps are timed on for that long (`recorder.phases.STANDBY_S`), and a moment.
-TIMED_ON_S = 12.0
+# Once the recording has ended, steps may be timed on for that long (`recorder.phases`: what `STANDBY_S` is
+# longer than `TIMED_ON_S`), and a moment.
+TIMED_ON_S = 22.0
 PATIENCE_S = 2.0  # a process that was asked to end has that long
 
 

@@ -105,9 +105,12 @@ RECOVERED = 2
 AGREE = 2  # the latest of long steps that are found settled count as timed
 # Two iterations, of acting and of training on what came of it, are waited for this long.
 ITERATION_PATIENCE_S = 20.0
-# Once all is recorded, steps are timed on, and longer steps, those of a surer source, or faster ones are
-# looked for, this long.
-STANDBY_S = 10.0
+# Once all is recorded, steps are timed on this long.
+TIMED_ON_S = 10.0
+# Longer steps, those of a surer source, or faster ones are looked for this long: cuDNN's attention plans for
+# some 50 ms for each length of a text, once for what was written and once for what is read, and there are
+# hundreds of lengths.
+STANDBY_S = 30.0
 # The pace of that much of the program, and of so many steps, is looked at; steps that take this part of the
 # time of those that were timed are other ones: the program had not warmed up.
 PACE_S, PACE_STEPS, FASTER = 1.0, 10, 0.5
@@ -710,6 +713,7 @@ class TimeOn(Phase):
     name = "timing on"
     leader_stays = True
     records_more = False
+    lasts_s = TIMED_ON_S
 
     def enter(self) -> None:
         context = self.context
@@ -732,7 +736,7 @@ class TimeOn(Phase):
         return self.following()
 
     def following(self) -> Phase:
-        if self.context.stopwatch.now_s - self.began_s >= STANDBY_S or self.context.measured.later.full:
+        if self.context.stopwatch.now_s - self.began_s >= self.lasts_s or self.context.measured.later.full:
             return Done(self.context)
         self._look()
         return self
@@ -754,11 +758,13 @@ class TimeOn(Phase):
 class Standby(TimeOn):
     """All is recorded, but steps were those of calls that wait for the device, or of an inner loop: a surer
     source, or a loop around them, may yet show. Or they get twice as fast, as a program does whose library
-    plans for each new size. Then these are recorded in their place."""
+    plans for each new size. Then these are recorded in their place. After as long as others are timed on the
+    recording is said to have ended all the same: who waits for that (``--stop``) is not held up."""
 
     name = "standing by"
     leader_stays = False
     records_more = True
+    lasts_s = STANDBY_S
 
     def enter(self) -> None:
         super().enter()
@@ -775,8 +781,11 @@ class Standby(TimeOn):
     def following(self) -> Phase:
         context = self.context
         now_s, steps = context.stopwatch.now_s, context.detector.index - self.index
-        if now_s - self.began_s >= STANDBY_S:
+        if now_s - self.began_s >= self.lasts_s:
             return Done(context)
+        if self.records_more and now_s - self.began_s >= TIMED_ON_S:
+            self.records_more = False
+            context.saved()
         if steps < PACE_STEPS or now_s - self.looked_s < PACE_S * FASTER:
             return self
         pace_s = (now_s - self.looked_s) / steps

@@ -56,7 +56,9 @@ class Iterations:
             now = Iteration(next(iter(self._acts.values())), self._updates)
             self._acts.clear()
             self._fed = self._updates = 0
-            if now.updates < FEWEST:
+            # A module that acts once may have been tried out, but not once more.
+            once = self._last is not None and max(now.acts, self._last.acts) < FEWEST
+            if now.updates < FEWEST or once:
                 self.looking = False  # acting is a part of every step
             elif self.looking and self._last is not None and now.like(self._last):
                 self.looking, self.found = False, now
