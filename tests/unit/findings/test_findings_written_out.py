@@ -53,6 +53,24 @@ def test_sums_of_rows_that_are_not_scaled_are_one_too() -> None:
     assert finding.saving.us == pytest.approx(100 / 2 + 200, rel=0.1)
 
 
+def test_gradients_of_gathered_rows_are_added_up_after_their_indices_are_sorted() -> None:
+    program, put = Eager(), "aten::_index_put_impl_"
+    for _ in range(STEPS):
+        program.run("aten::linear", "aten::addmm", kernel="sm90_gemm", us=50)
+        with program.around(f"{NODE}IndexAddBackward0", tid=2):
+            program.run("aten::gather", kernel="vectorized_gather_kernel", us=100, grid=900, tid=2)
+        with program.around(f"{NODE}MulBackward0", tid=2):
+            program.run("aten::mul", kernel=BROADCAST, us=120, tid=2)
+        with program.around(f"{NODE}IndexBackward0", tid=2):
+            program.run("aten::new_zeros", "aten::fill_", kernel="FillFunctor", us=4, tid=2)
+            program.run(put, "aten::mul", kernel=ITS_OWN, us=5, tid=2)  # of numbers of rows
+            program.run(put, kernel="DeviceRadixSortOnesweepKernel", us=20, tid=2)
+            program.run(put, kernel="indexing_backward_kernel", us=300, tid=2)
+        program.step()
+    (finding,) = gather_scatter.find(program.view())
+    assert finding.saving.us == pytest.approx(100 / 2 + 120 + 5 + 20 + 300, rel=0.1)
+
+
 def test_edges_that_differ_from_step_to_step_promise_nothing() -> None:
     (finding,) = gather_scatter.find(messages(rows=(900, 700)).view())
     assert finding.saving.us == 0

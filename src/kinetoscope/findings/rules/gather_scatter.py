@@ -11,12 +11,13 @@ Why it is slow
 
 How it decides
     By the order of kernels on a stream: of a gather, of ``aten::mul`` that repeats one factor (or of none),
-    and of an op that adds to rows; filling the sums with zeros may come in between. Any other kernel ends
-    the chain: messages that a net computes are no sparse product. Nor is it one where the gather has less
-    than an eighth of the others' blocks: that is of weights or indices, as experts have them. Gone
-    are all of them but half of the gather, which is to read the rows. If the gathers' sizes differ from
-    step to step, sorting each graph's edges may cost as much as it saves, and nothing is promised. Ops on a
-    CPU show neither sizes nor which factors repeat: that both are so is the condition there.
+    and of an op that adds to rows, which may sort their indices first; filling the sums with zeros may come
+    in between. Any other kernel ends the chain: messages that a net computes are no sparse product. Nor is it
+    one where the gather has less than an eighth of the others' blocks: that is of weights or indices, as
+    experts have them. Gone are all of them but half of the gather, which is to read the rows. If the gathers'
+    sizes differ from step to step, sorting each graph's edges may cost as much as it saves, and nothing is
+    promised. Ops on a CPU show neither sizes nor which factors repeat: that both are so is the condition
+    there.
 
 What to do
     Build the matrix of the edges' weights once, and multiply with it: ``matrix @ x`` in the CSR layout, an
@@ -90,7 +91,8 @@ def _chains(view: RankView) -> pl.DataFrame:
     """The kernels by stream and start, with their ``sort`` and the number of their ``chain``, which begins
     anew with a gather, after a scatter, and with any kernel of another sort."""
     host = view.trace.host_events
-    around = view.around("|".join(SORTS.values()))
+    adding = view.around(SORTS["scatter"])  # with what it does to indices before
+    around = adding.zip_with(adding.is_not_null(), view.around("|".join(SORTS.values())))
     kernels = view.computed.filter(view.computed["kind"] == "kernel").drop_nulls("launch")
     ops = host.select("name")[around.gather(kernels["launch"])]
     sorts = (pl.when(matching(ops, "name", op)).then(pl.lit(sort)) for sort, op in SORTS.items())
