@@ -120,3 +120,4 @@ def test_the_padding_of_batches_without_a_loader_is_what_the_model_s_mask_says(p
     run = programs.record(str(programs.write(PADDED)))
     assert run.status == 0, run.err
     assert run.steps["padding"] == {"tokens": 64, "padding": 64 - 19, "beyond": 4 * (16 - 9), "rows": 4}
+    assert run.steps["labels"] == {"labels": 4, "ignored": 0, "tables": 1}

@@ -8,7 +8,7 @@ from pathlib import Path
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.recorder import Recorder
 from kinetoscope.capture.steps.ledgers import Prefetch, Waited
-from kinetoscope.recording.manifest import BatchPadding
+from kinetoscope.recording.manifest import BatchPadding, LossLabels
 
 
 class FakeSession:
@@ -33,6 +33,9 @@ class FakeSession:
         return self.device.ends_here
 
     def padding(self) -> BatchPadding | None:
+        return None
+
+    def labels(self) -> LossLabels | None:
         return None
 
     def stop(self) -> None:

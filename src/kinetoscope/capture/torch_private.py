@@ -318,16 +318,17 @@ def tensors_in(value: Any) -> list[Any]:
     return [one for one in values if type(one) is torch.Tensor]
 
 
-def read_in_silence(tensors: Sequence[Any]) -> list[Any]:
-    """Values of tensors, as lists, without the program's modes and subclasses hearing of it; none where the
-    program wants to hear of what waits for its device, or captures a graph, which that would end."""
+def read_in_silence(tensors: Sequence[Any], every: int = 1) -> list[Any]:
+    """Values of tensors, or of every so many rows, as lists, without the program's modes and subclasses
+    hearing of it; none where the program wants to hear of what waits for its device, or captures a graph,
+    which that would end."""
     import torch
 
     with asked_in_silence(), torch._C._DisableTorchDispatch():
         waits = any(one.is_cuda for one in tensors)
         if waits and (captures_now() or torch.cuda.get_sync_debug_mode()):
             return []
-        return [one.tolist() for one in tensors]
+        return [one.tolist() if every == 1 else [row.tolist() for row in one[::every]] for one in tensors]
 
 
 @contextlib.contextmanager

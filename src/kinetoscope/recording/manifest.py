@@ -115,13 +115,22 @@ class OptimizerStep(msgspec.Struct, frozen=True):
     gradients: int  # how many of its parameters had one, as the program's first steps ended
 
 
-class BatchPadding(msgspec.Struct, frozen=True):
-    """Tokens of batches with a mask of their padding: the first of a data loader, or a step's models'."""
+class BatchPadding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tokens of batches with a mask or lengths: the first of a data loader, or a step's models'."""
 
     tokens: int  # all of them
     padding: int  # those that are padding
     beyond: int  # those of ``padding`` that lie beyond the longest row of their batch
     rows: int = 0  # in which they are; 0: not known
+    by_lengths: bool = False  # lengths tell it: what gets them may leave padding out
+
+
+class LossLabels(msgspec.Struct, frozen=True):
+    """The labels that a step's losses get, or its functions, which may pass them on to each other."""
+
+    labels: int  # all of them
+    ignored: int  # those that count nothing (``ignore_index``)
+    tables: int  # in which they are, each for a softmax
 
 
 class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -156,6 +165,7 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     paused_s: float = 0.0  # seconds in which the program stood still for the recording
     loader_workers: int | None = None  # processes of the data loader that was waited for last; 0: it has none
     padding: BatchPadding | None = None  # None: no mask of it was seen
+    labels: LossLabels | None = None  # None: none were seen
     collects_at: str | None = None  # the line that requests collections of garbage: train.py:12
     levels: tuple[StepLevel, ...] = ()  # the step, then what it is made of, the outermost first
     candidates: tuple[StepCandidate, ...] = ()  # the surest sign of a step first

@@ -14,7 +14,7 @@ from kinetoscope.capture import torch_private  # noqa: E402
 from kinetoscope.capture.recorder.lines import Lines  # noqa: E402
 from kinetoscope.capture.steps.ledgers import Ledgers  # noqa: E402
 from kinetoscope.capture.steps.padding import ENOUGH, PaddingGiven  # noqa: E402
-from kinetoscope.recording.manifest import BatchPadding  # noqa: E402
+from kinetoscope.recording.manifest import BatchPadding, LossLabels  # noqa: E402
 
 WIDTH = 16
 
@@ -127,16 +127,20 @@ def texts(lengths: list[int], width: int = WIDTH) -> tuple[Any, Any]:
     return mask * (1 + torch.arange(width) % 7), mask
 
 
-def given(step: Callable[[], object]) -> BatchPadding | None:
-    """What is known of the padding after a step in which lines are noted."""
+def seen_in(step: Callable[[], object]) -> PaddingGiven:
+    """What a step in which lines are noted shows."""
     if sys.gettrace() is not None:
         pytest.skip("the tests are traced")
     seen = PaddingGiven()
-    lines = Lines(given=seen.called)
+    lines = Lines(lambda file: file == __file__, seen)
     lines.start(None)
     step()
     lines.stop()
-    return seen.counted()
+    return seen
+
+
+def given(step: Callable[[], object]) -> BatchPadding | None:
+    return seen_in(step).counted()
 
 
 WORDS, THERE = texts([3, 9, 5])
@@ -279,3 +283,73 @@ def test_objects_of_the_program_s_own_are_asked_nothing(ledgers: Ledgers) -> Non
     loaded([1, 2], 2, lambda numbers: (Batch(), Batch()))
     assert asked == []
     assert ledgers.padding is None
+
+
+class Histories(torch.nn.Module):
+    """Things that people bought, each with its kind."""
+
+    def forward(self, offer: Any, bought: tuple[Any, Any], lengths: Any) -> Any:
+        return bought[0].float() + bought[1] + offer[:, None]
+
+
+def histories(lengths: list[int], width: int = WIDTH) -> tuple[Any, tuple[Any, Any], Any]:
+    words, there = texts(lengths, width)
+    return torch.arange(len(lengths)), (words + 3 * there, 2 * words), torch.tensor(lengths)
+
+
+def test_lengths_tell_padding_where_what_comes_after_them_is_all_the_same() -> None:
+    kept = BatchPadding(PADDED.tokens, PADDED.padding, PADDED.beyond, PADDED.rows, by_lengths=True)
+    assert given(lambda: Histories()(*histories([3, 9, 5]))) == kept
+
+
+@pytest.mark.parametrize("lengths", [[3, 9, 4], [3, 9, WIDTH + 1], [3, 8, 5, 1]])
+def test_other_numbers_are_no_lengths(lengths: list[int]) -> None:
+    offer, bought, _ = histories([3, 9, 5])
+    assert given(lambda: Histories()(offer, bought, torch.tensor(lengths))) is None
+
+
+def test_of_large_tables_rows_from_all_over_are_read() -> None:
+    rows, width = 4096, 100
+    lengths = [1 + (row * 7919) % width for row in range(rows)]
+    found = given(lambda: Histories()(*histories(lengths, width)))
+    assert found is not None
+    assert found.tokens == 256 * width
+    assert found.padding / found.tokens == pytest.approx(1 - sum(lengths) / (rows * width), abs=0.03)
+
+
+LABELS = torch.where(THERE.bool(), WORDS % 4, -100)
+LOGITS = torch.zeros(3, WIDTH, 8)
+IGNORED = 3 * WIDTH - 17
+
+
+def loss_of(logits: Any, labels: Any, **named: Any) -> Any:
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), **named)
+
+
+def likelihoods(logits: Any, labels: Any) -> Any:
+    chosen = logits.log_softmax(-1).gather(2, labels.clamp(min=0)[:, :, None])[:, :, 0]
+    return chosen * (labels != -100)
+
+
+def batches_of(labels: Any) -> Iterator[Any]:
+    yield labels
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (lambda: loss_of(LOGITS, LABELS), (3 * WIDTH, IGNORED, 1)),
+        (lambda: torch.nn.CrossEntropyLoss()(LOGITS.transpose(1, 2), LABELS), (3 * WIDTH, IGNORED, 1)),
+        (lambda: (loss_of(LOGITS, LABELS), loss_of(LOGITS, WORDS)), (6 * WIDTH, IGNORED, 2)),
+        (lambda: loss_of(LOGITS, WORDS, ignore_index=0), (3 * WIDTH, IGNORED, 1)),
+        (lambda: loss_of(LOGITS[THERE.bool()][None], LABELS[THERE.bool()][None]), (17, 0, 1)),
+        (lambda: likelihoods(LOGITS, LABELS), (3 * WIDTH, IGNORED, 1)),
+        (lambda: [likelihoods(LOGITS, labels) for labels in batches_of(LABELS)], (3 * WIDTH, IGNORED, 1)),
+        (lambda: likelihoods(LOGITS, WORDS), None),
+        (lambda: Encoder()(WORDS, THERE), None),
+    ],
+)
+def test_labels_that_losses_ignore_are_counted(
+    step: Callable[[], object], expected: tuple[int, int, int] | None
+) -> None:
+    assert seen_in(step).ignored() == (None if expected is None else LossLabels(*expected))

@@ -14,9 +14,11 @@ from kinetoscope.recording.manifest import BatchPadding, Manifest, RankRecord, S
 STEPS, US, KERNELS = 3, 1_003.0, 4
 
 
-def training(padding: BatchPadding | None) -> RankView:
+def training(padding: BatchPadding | None, before: str | None = None) -> RankView:
     program = Eager()
     for _ in range(STEPS):
+        if before:
+            program.note(before)
         for _ in range(KERNELS):
             program.run("aten::mm", kernel="gemm", us=US)
         program.optimizer()
@@ -67,3 +69,19 @@ def test_on_a_cpu_ops_take_less_time() -> None:
     cpu = RankView(replace(view.run, traces=(program.view().trace,)), program.view().trace)
     (finding,) = padded_tokens.find(cpu)
     assert finding.saving.us == pytest.approx(KERNELS * 0.4 * (US - 3), rel=0.01)
+
+
+def test_places_that_lengths_tell_are_taken_out() -> None:
+    padding = BatchPadding(tokens=1000, padding=600, beyond=400, rows=5, by_lengths=True)
+    (finding,) = padded_tokens.find(training(padding))
+    assert finding.title == "60.0 % of the places in a batch are padding"
+    assert finding.saving.us == pytest.approx(KERNELS * 0.6 * (US - 3), rel=0.01)
+    assert "nonzero" in (finding.snippet or "")
+
+
+@pytest.mark.parametrize("op", ["aten::nonzero", "aten::_pack_padded_sequence", "aten::repeat_interleave"])
+def test_who_gets_lengths_may_have_taken_them_out(op: str) -> None:
+    padding = BatchPadding(tokens=1000, padding=600, beyond=400, rows=5, by_lengths=True)
+    assert not list(padded_tokens.find(training(padding, before=op)))
+    by_mask = BatchPadding(tokens=1000, padding=600, beyond=400, rows=5)
+    assert list(padded_tokens.find(training(by_mask, before=op)))

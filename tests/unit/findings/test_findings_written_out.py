@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from eager import NODE, Eager
+from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.rules import (
     broadcast_mask,
     gather_scatter,
@@ -12,6 +14,7 @@ from kinetoscope.findings.rules import (
     masked_loss,
     merged_adapters,
 )
+from kinetoscope.recording.manifest import LossLabels, Manifest, RankRecord, StepTimings
 
 BROADCAST, ITS_OWN = "elementwise_kernel<128, 2, MulFunctor>", "vectorized_elementwise_kernel<4, MulFunctor>"
 STEPS = 2
@@ -232,6 +235,59 @@ def test_a_loss_of_places_that_the_step_draws_says_what_the_others_take() -> Non
 )
 def test_a_loss_of_all_places_is_not_masked(program: Eager) -> None:
     assert not list(masked_loss.find(program.view()))
+
+
+def labelled(labels: LossLabels, rows: int = ROWS, by_hand: bool = False, number: int = 1) -> RankView:
+    """A language model whose recording counted the labels of a step: with torch's loss, or its own."""
+    program = Eager()
+    for _ in range(STEPS):
+        for _ in range(number):
+            program.run("aten::linear", "aten::addmm", kernel="sm90_gemm", us=100, sequence=1)
+            program.run("aten::linear", "aten::addmm", kernel="sm90_gemm", us=500, sequence=2)
+            program.note("aten::slice")  # numbered 3
+            program.run("aten::_log_softmax", kernel="cunn_SoftMaxForward", us=250, grid=rows, sequence=4)
+            if by_hand:
+                program.run("aten::clamp", us=2)
+                program.run("aten::gather", us=3, sequence=5)
+            else:
+                program.run("aten::nll_loss_forward", kernel="nll_loss_forward_reduce", us=3, sequence=5)
+            program.backward("LogSoftmaxBackward0", "aten::_log_softmax_backward_data", sequence=4, us=300)
+            program.backward("SliceBackward0", "aten::copy_", sequence=3, us=200)
+            program.backward("AddmmBackward0", "aten::mm", kernel="sm90_gemm", sequence=2, us=800)
+            program.backward("AddmmBackward0", "aten::mm", kernel="sm90_gemm", sequence=1, us=100)
+        program.step()
+    view = program.view()
+    record = RankRecord(rank=0, steps=StepTimings(found_by="optimizer", labels=labels))
+    return RankView(replace(view.run, manifest=Manifest(ranks=(record,))), view.trace)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_of_ignored_labels_the_head_and_the_loss_go(by_hand: bool, number: int) -> None:
+    labels = LossLabels(number * ROWS, ignored=number * ROWS * 3 // 4, tables=number)
+    (finding,) = masked_loss.find(labelled(labels, by_hand=by_hand, number=number))
+    assert finding.title.startswith("75.0 % of the labels are ignored")
+    head = number * (500 + 250 + 3 + 300 + 200 + 800)
+    assert finding.affected_us == pytest.approx(head, rel=0.01)
+    assert finding.saving.us == pytest.approx(0.75 * head, rel=0.02)
+    assert not finding.saving.condition
+
+
+def test_a_shifted_table_of_labels_is_as_long() -> None:
+    (finding,) = masked_loss.find(labelled(LossLabels(ROWS + 50, ROWS // 2, 1), by_hand=True))
+    assert finding.saving.us > 1000
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize(
+    ("ignored", "rows"),
+    [
+        (ROWS // 20, ROWS),  # next to none
+        (ROWS * 3 // 4, ROWS // 4),  # those that count were chosen before
+    ],
+)
+def test_a_head_of_labels_that_count_is_as_it_should_be(ignored: int, rows: int, by_hand: bool) -> None:
+    assert not list(masked_loss.find(labelled(LossLabels(ROWS, ignored, 1), rows, by_hand)))
 
 
 def requests(

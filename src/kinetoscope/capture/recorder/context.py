@@ -22,6 +22,7 @@ from kinetoscope.capture.steps.timing import TIMED, StepTime, Stopwatch, Timing,
 from kinetoscope.recording.folder import RANKS
 from kinetoscope.recording.manifest import (
     BatchPadding,
+    LossLabels,
     OptimizerStep,
     StepCandidate,
     StepLevel,
@@ -101,6 +102,7 @@ class MeasuredSteps:
     # how far the loader works ahead that the steps timed before waited for
     prefetch: Prefetch = field(default_factory=Prefetch)
     padding: BatchPadding | None = None  # how much of the batches is padding
+    labels: LossLabels | None = None  # of a step's losses
     collects_at: str | None = None  # the line of the program that requests collections of garbage
     recorded: list[StepTime] = field(default_factory=list[StepTime])  # the steps that the full pass recorded
     notes: list[str] = field(default_factory=list[str])
@@ -170,6 +172,7 @@ class MeasuredSteps:
             paused_s=self.paused_s,
             loader_workers=self.prefetch.workers if loads else None,
             padding=self.padding,
+            labels=self.labels,
             collects_at=self.collects_at,
             levels=self.levels,
             updates=self.updates,

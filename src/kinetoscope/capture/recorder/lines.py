@@ -22,7 +22,7 @@ from kinetoscope.capture import cells, torch_private
 from kinetoscope.capture.process import source
 from kinetoscope.capture.recorder.profiler import KinetoSession, MarkedStep
 from kinetoscope.capture.steps.padding import PaddingGiven
-from kinetoscope.recording.manifest import BatchPadding
+from kinetoscope.recording.manifest import BatchPadding, LossLabels
 
 MOST = 1_000_000  # lines of one step: what comes after them has none
 PROBES = 16  # events that both clocks time, before and after
@@ -67,7 +67,7 @@ class LinesSession(KinetoSession):
 
     def start(self) -> None:
         self.given, self.probes = PaddingGiven(), list[MarkedStep]()
-        self.lines = Lines(self.follows, self.given.called if self.of_one_step else None)
+        self.lines = Lines(self.follows, self.given if self.of_one_step else None)
         super().start()
         self._probe()
         torch_private.hide_from_dynamo(*Lines.CALLED_BY_PYTHON, callees=True)
@@ -89,6 +89,9 @@ class LinesSession(KinetoSession):
 
     def padding(self) -> BatchPadding | None:
         return self.given.counted()
+
+    def labels(self) -> LossLabels | None:
+        return self.given.ignored()
 
     def _probe(self) -> None:
         for _ in range(PROBES):
@@ -120,8 +123,7 @@ class Lines:
     def __init__(
         self,
         follows: Callable[[str], bool] = _is_own,
-        # called with the ``forward`` of each module that is no part of another
-        given: Callable[[FrameType], None] | None = None,
+        given: PaddingGiven | None = None,  # notes what models and losses get
     ) -> None:
         self.follows, self.given = follows, given
         self.times, self.kinds, self.codes, self.numbers = (array("q") for _ in range(4))
@@ -174,9 +176,12 @@ class Lines:
         if is_module:
             self._note(MODULE, code, 0)
             if self.given is not None and not self.modules:
-                self.given(frame)
+                self.given.called(frame)
             self.modules += 1
-        if self._is_own(code):
+        is_own = self._is_own(code)
+        if self.given is not None:
+            self.given.labelled(frame, is_own)
+        if is_own:
             return self._in_module if is_module else self._in_function
         if is_module:
             frame.f_trace_lines = False
@@ -207,7 +212,10 @@ class Lines:
             self._note(LINE, frame.f_code, frame.f_lineno)
 
     # What runs between any two lines of the program, so that Dynamo would compile it.
-    CALLED_BY_PYTHON = (PaddingGiven.called, _called, _in_function, _in_module, _returned, _note, _is_own)
+    CALLED_BY_PYTHON = (
+        PaddingGiven.called, PaddingGiven.labelled,
+        _called, _in_function, _in_module, _returned, _note, _is_own,
+    )  # fmt: skip
 
     def events(self) -> list[MarkedStep]:
         """Each line as an event that lasts until the next, and the calls of modules around them."""

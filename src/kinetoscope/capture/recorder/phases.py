@@ -649,7 +649,7 @@ class NoteLines(Phase):
             session.mark(None)
             session.stop()
             measured = self.context.measured
-            measured.padding = measured.padding or session.padding()
+            measured.padding, measured.labels = measured.padding or session.padding(), session.labels()
             self.context.write_lines(session)
         return after_lines(self.context)
 

@@ -37,7 +37,7 @@ from kinetoscope.capture.recorder import cupti
 from kinetoscope.capture.recorder.memory import NoMemoryHistory
 from kinetoscope.capture.recorder.unlocked import unlocked
 from kinetoscope.capture.steps.timing import Mark
-from kinetoscope.recording.manifest import BatchPadding
+from kinetoscope.recording.manifest import BatchPadding, LossLabels
 
 Occupied = Literal["here", "elsewhere"]
 
@@ -399,6 +399,10 @@ class KinetoSession:
 
     def padding(self) -> BatchPadding | None:
         """How much of what the models got is padding, once the session is over; None: not known."""
+        return None
+
+    def labels(self) -> LossLabels | None:
+        """The labels that losses got, likewise."""
         return None
 
     def export(self, path: Path) -> None:

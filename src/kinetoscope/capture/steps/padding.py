@@ -10,20 +10,23 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import inspect
+import itertools
 import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from itertools import permutations
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from kinetoscope.capture import torch_private
-from kinetoscope.recording.manifest import BatchPadding
+from kinetoscope.recording.manifest import BatchPadding, LossLabels
 
 TOKENS, MASK = "input_ids", "attention_mask"
 IGNORED = -100  # by losses of torch, unless they are given another label
 ENOUGH = 16  # batches
 MOST = 1 << 18  # tokens of a batch, which take a quarter of a millisecond
+MOST_HELD = 1 << 22  # numbers of a table that is kept until its step is over, …
+SAMPLE = 256  # … of which so many rows are read where there are more than ``MOST``
 MOST_LABELS = 1 << 16  # of a batch, which take some milliseconds where any is ignored
 
 
@@ -112,13 +115,19 @@ def _raw(table: Any) -> bytes:
 
 
 class PaddingGiven:
-    """The padding of what the models of one step are called with."""
+    """The padding of what the models of one step are called with, and the labels of its losses."""
 
     LOSSES = "torch/nn/modules/loss.py"  # get what models give
+    FUNCTIONS = {"cross_entropy", "nll_loss"}, "torch/nn/functional.py"
+    NAMED = "label", "target"  # what functions call their labels
 
     def __init__(self) -> None:
-        self.batches: list[list[Any]] = []  # of each call the integers that may be tokens and their mask
+        # of each call tables that may be tokens and their mask, what may be lengths, and which rows are read
+        self.batches: list[tuple[list[Any], list[Any], int]] = []
         self.others = False  # something is computed of more than tokens, such as pictures
+        self.of_losses: list[tuple[Any, int]] = []  # labels, and which of them are ignored
+        self.of_functions: list[tuple[Any, int]] = []
+        self.known: dict[CodeType, tuple[str, ...]] = {}  # of functions of the program, what they call labels
 
     def called(self, frame: FrameType) -> None:
         """A module that is no part of another begins its ``forward``."""
@@ -127,18 +136,80 @@ class PaddingGiven:
         with contextlib.suppress(Exception), torch_private.asked_in_silence():
             given = [one for value in frame.f_locals.values() for one in torch_private.tensors_in(value)]
             self.others |= any(one.dim() > 2 for one in given)
-            tables = [one for one in given if one.dim() == 2 and not one.is_floating_point()]
-            if len(tables) > 1 and len(self.batches) < ENOUGH and all(one.numel() <= MOST for one in tables):
-                self.batches.append(tables)
+            numbers = [one for one in given if not one.is_floating_point() and one.numel() <= MOST_HELD]
+            tables = [one for one in numbers if one.dim() == 2]
+            lengths = [one for one in numbers if one.dim() == 1 and one.element_size() > 1]
+            if tables and len(tables) + len(lengths) > 1 and len(self.batches) < ENOUGH:
+                many = max(one.numel() for one in tables) > MOST
+                self.batches.append((tables, lengths, max(1, len(tables[0]) // SAMPLE) if many else 1))
+
+    def labelled(self, frame: FrameType, is_own: bool) -> None:
+        """A function begins: a loss of torch, or one of the program's own, which may get labels."""
+        code, (functions, file) = frame.f_code, self.FUNCTIONS
+        if code.co_name in functions and code.co_filename.endswith(file):
+            names, into = ("target",), self.of_losses
+        elif is_own and (names := self._names_of_labels(code)):
+            into = self.of_functions
+        else:
+            return
+        with contextlib.suppress(Exception), torch_private.asked_in_silence():
+            given = frame.f_locals
+            for one in torch_private.tensors_in([given[name] for name in names]):
+                many = one.numel() + sum(labels.numel() for labels, _ in into)
+                if not one.is_floating_point() and many <= MOST and len(into) < ENOUGH:
+                    into.append((one, given.get("ignore_index", IGNORED)))
+
+    def _names_of_labels(self, code: CodeType) -> tuple[str, ...]:
+        """The arguments of a function that are labels by their name; a generator that goes on has those of
+        before."""
+        known = self.known.get(code)
+        if known is None:
+            arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            named = tuple(name for name in arguments if any(word in name for word in self.NAMED))
+            known = self.known[code] = () if code.co_flags & inspect.CO_GENERATOR else named
+        return known
 
     def counted(self) -> BatchPadding | None:
         """The tokens and their padding, read once the step is over; None where they are not known."""
         batches, self.batches = [] if self.others else self.batches, []
         with contextlib.suppress(Exception):
-            lists = [torch_private.read_in_silence(tables) for tables in batches]
-            found = [next(filter(None, map(_padded, permutations(tables, 2))), None) for tables in lists]
-            return BatchPadding(*map(sum, zip(*filter(None, found), strict=True)))  # raises without any
+            found = [*filter(None, itertools.starmap(_read, batches))]
+            # Without any this raises.
+            tokens, padding, beyond, rows = map(sum, zip(*(counts for counts, _ in found), strict=True))
+            return BatchPadding(tokens, padding, beyond, rows, any(by_lengths for _, by_lengths in found))
         return None
+
+    def ignored(self) -> LossLabels | None:
+        """The labels of the step's losses, read once it is over. Where torch's losses get none, those of the
+        program's functions: what is to be ignored can be no class of anything."""
+        of_losses, of_functions = self.of_losses, self.of_functions
+        self.of_losses, self.of_functions = [], []
+        with contextlib.suppress(Exception):
+            found = [*itertools.starmap(_labels, of_losses)] or [
+                counts for counts in itertools.starmap(_labels, of_functions) if counts[1]
+            ]
+            labels, ignored = map(sum, zip(*found, strict=True))  # raises without any
+            return LossLabels(labels, ignored, len(found))
+        return None
+
+
+def _labels(labels: Any, ignored: int) -> tuple[int, int]:
+    """All labels of a table, and those that are ignored."""
+    (numbers,) = torch_private.read_in_silence([labels])
+    while isinstance(numbers[0], list):
+        numbers = [*itertools.chain(*numbers)]
+    return len(numbers), numbers.count(ignored)
+
+
+def _read(tables: list[Any], lengths: list[Any], every: int) -> tuple[tuple[int, int, int, int], bool] | None:
+    """The fields of a ``BatchPadding`` of a call, by every so many of its rows, and whether by lengths."""
+    read = torch_private.read_in_silence([*tables, *lengths], every)
+    numbers, ends = read[: len(tables)], read[len(tables) :]
+    by_mask = filter(None, map(_padded, itertools.permutations(numbers, 2)))
+    by_lengths = filter(None, itertools.starmap(_ended, itertools.product(ends, numbers)))
+    if counts := next(by_mask, None):
+        return counts, False
+    return (counts, True) if (counts := next(by_lengths, None)) else None
 
 
 def _padded(pair: Sequence[list[list[int]]]) -> tuple[int, int, int, int] | None:
@@ -155,5 +226,21 @@ def _padded(pair: Sequence[list[list[int]]]) -> tuple[int, int, int, int] | None
             by_mask[kept].add(token)
     if len(by_mask[0]) > 1 or len(by_mask[1]) < 2:
         return None
-    kept, rows, width = [*map(sum, mask)], len(mask), len(mask[0])
+    return _counts([*map(sum, mask)], len(mask[0]))
+
+
+def _ended(lengths: list[int], tokens: list[list[int]]) -> tuple[int, int, int, int] | None:
+    """The same, if those are the lengths of its rows: what comes after them is all of the same token."""
+    width = len(tokens[0])
+    if len(lengths) != len(tokens) or not all(0 <= length <= width for length in lengths):
+        return None
+    after, before = set[int](), set[int]()
+    for length, row in zip(lengths, tokens, strict=True):
+        before.update(row[:length])
+        after.update(row[length:])
+    return _counts(lengths, width) if len(after) == 1 < len(before) else None
+
+
+def _counts(kept: list[int], width: int) -> tuple[int, int, int, int]:
+    rows = len(kept)
     return rows * width, rows * width - sum(kept), rows * (width - max(kept)), rows

@@ -1,9 +1,9 @@
 """Much of a program's batches is padding.
 
 What it finds
-    Batches of texts that are filled up to a fixed length, or to their longest text, by the mask that
-    tokenizers make next to their tokens (``attention_mask``), in training as in serving. Needs a recording of
-    ``kinetoscope run``.
+    Batches of texts or histories that are filled up to a fixed length, or to the longest, by the mask that
+    tokenizers make next to their tokens (``attention_mask``) or by lengths, in training as in serving. Needs
+    a recording of ``kinetoscope run``.
 
 Why it is slow
     Products, attention, norms and the loss are computed for each token, and what comes out for padding is
@@ -14,16 +14,20 @@ How it decides
     with nothing of more dimensions, such as pictures; or pairs of tokens and labels of which torch's losses
     ignore some (-100), all of one token: a tenth of the tokens or more are padding. Where there
     are none, what models are called with in the step whose lines are noted: of two tables of integers the one
-    is the other's mask where its zeros are at one end of each row, and all of the same token. All device work
-    but the optimizer's is taken to be of tokens, and to shrink as they get fewer; 3 µs of each kernel stay.
+    is the other's mask where its zeros are at one end of each row, and all of the same token; or as many
+    integers as a table has rows are their lengths, where what comes after them is all of the same token, and
+    no op of the step takes padding out (``nonzero``, a mask as index, ``pack_padded_sequence``). All device
+    work but the optimizer's is taken to be of tokens, and to shrink as they get fewer; 3 µs of each kernel
+    stay.
     Where half of the padding or more lies beyond the longest text of its batch, that part is saved; else all
-    of it, which batches of like length nearly do; of either half of the multiple to which lengths are
-    rounded up stays in each row, but on a CPU.
+    of it, which batches of like length nearly do. Of either, half of the multiple to which lengths are
+    rounded up stays in each row, but on a CPU. Places that lengths tell are taken out, all of their padding.
 
 What to do
     Pad to the longest of a batch (``padding="longest"``, ``DataCollatorWithPadding``) rounded up to a
     multiple of 64, so that few lengths occur. Then batches of texts of like length
-    (``TrainingArguments(group_by_length=True)``), or several texts in one row without padding.
+    (``TrainingArguments(group_by_length=True)``), or several texts in one row without padding. Where lengths
+    are at hand, take the places that are there out of the tables first, and add up by row.
 
 Source
     Hugging Face transformers, "Padding and truncation"; Krell et al., "Efficient Sequence Packing without
@@ -34,6 +38,12 @@ from kinetoscope.findings.rule import *
 
 WORTH = 0.1  # of the tokens
 MULTIPLE = 64  # of which lengths are to be
+TAKES_OUT = r"^aten::(nonzero|masked_select|repeat_interleave|_pack_padded_sequence|_nested_\w+)$"
+TAKEN_OUT = (
+    "row, place = (torch.arange(width) < lengths[:, None]).nonzero(as_tuple=True)\n"
+    "found = network(table[row, place])\n"
+    "sums = torch.zeros(len(table), found.shape[1]).index_add(0, row, found)"
+)
 LONGEST = 'tokenizer(texts, padding="longest", pad_to_multiple_of=64)  # or DataCollatorWithPadding'
 
 
@@ -41,8 +51,11 @@ def find(view: RankView) -> Findings:
     seen = view.record.steps.padding if view.record else None
     if seen is None or seen.padding < WORTH * seen.tokens:
         return
-    to_longest = 2 * seen.beyond >= seen.padding
-    rows = 0 if view.on_cpu else seen.rows  # a CPU's ops take any length
+    if seen.by_lengths and matching(view.trace.host_events, "name", TAKES_OUT).any():
+        return
+    to_longest = 2 * seen.beyond >= seen.padding and not seen.by_lengths
+    # A CPU's ops take any length, and what is taken out has none.
+    rows = 0 if view.on_cpu or seen.by_lengths else seen.rows
     gone = (seen.beyond if to_longest else seen.padding) - rows * MULTIPLE // 2
     if gone <= 0:  # rounded up, lengths are as they are
         return
@@ -50,23 +63,29 @@ def find(view: RankView) -> Findings:
     work = view.computed.filter(view.computed["kind"] == "kernel")
     work = work.filter(~matching(work, "category", "^optimizer$"))
     saved = share * (pl.col("duration_ns") - FIXED_NS).clip(0)
+    places = "places" if seen.by_lengths else "tokens"
     what = "beyond the longest of its batch" if to_longest else "padding"
     what += ", lengths rounded up" * bool(rows)
     few = "" if view.on_cpu else ", in multiples of 64, so that few lengths occur"
     rest = (seen.padding - seen.beyond) / seen.tokens
+    title = f"{numbers.percent(seen.padding / seen.tokens)} of the {places} in a batch are padding"
+    advice = f"Put texts of like length into a batch, or several into one row without padding{few}."
+    snippet = "TrainingArguments(group_by_length=True)"
+    if seen.by_lengths:
+        advice = (
+            "Take the places that are there out of the tables before anything is computed of them, and add "
+        )
+        advice += "up by row; or put rows of like length into a batch."
+        snippet = TAKEN_OUT
+    elif to_longest:
+        title += f", {numbers.percent(seen.beyond / seen.tokens)} beyond the longest text of their batch"
+        advice = f"Pad to the longest text of a batch, not to a fixed length{few}."
+        advice += f" Texts of like length in a batch save up to {numbers.percent(rest)} more." if rest else ""
+        snippet = LONGEST
     yield Finding(
-        title=f"{numbers.percent(seen.padding / seen.tokens)} of the tokens in a batch are padding"
-        + (
-            f", {numbers.percent(seen.beyond / seen.tokens)} beyond the longest text of their batch"
-            * to_longest
-        ),
+        title=title,
         saving=savings.device(view, work, f"work on the {numbers.percent(share)} that are {what}", saved),
-        evidence=[evidence.of(view, f"{seen.padding:,} of {seen.tokens:,} tokens", work.head(0))],
-        advice=(
-            f"Pad to the longest text of a batch, not to a fixed length{few}."
-            + (f" Texts of like length in a batch save up to {numbers.percent(rest)} more." if rest else "")
-            if to_longest
-            else f"Put texts of like length into a batch, or several into one row without padding{few}."
-        ),
-        snippet=LONGEST if to_longest else "TrainingArguments(group_by_length=True)",
+        evidence=[evidence.of(view, f"{seen.padding:,} of {seen.tokens:,} {places}", work.head(0))],
+        advice=advice,
+        snippet=snippet,
     )
