@@ -317,8 +317,9 @@ def test_kernels_of_one_graph_that_fill_the_device_take_as_long_in_one_pass() ->
     assert 0 < full.us <= few.us
 
 
-def losses(count: int, *, between: int = 1, updates: bool = False) -> Program:
-    """Steps that go backward through one graph of three ops for each of several losses."""
+def losses(count: int, *, between: int = 1, updates: bool = False, cleared: bool = False) -> Program:
+    """Steps that go backward through one graph of three ops for each of several losses, which add to what
+    gradients they find, unless these are ``cleared``."""
     program = Program()
     for number in range(2):
         sequences = [program.forward("aten::mm", f"gemm_{i}") for i in range(3)]
@@ -327,7 +328,9 @@ def losses(count: int, *, between: int = 1, updates: bool = False) -> Program:
                 program.launch("aten::fill_", "fill")
             for i in reversed(range(3)):
                 program.backward("MmBackward0", f"gradient_{i}", sequences[i])
-                program.backward("torch::autograd::AccumulateGrad", "add", None)
+                program.backward(
+                    "torch::autograd::AccumulateGrad", "" if cleared else "add", None, op="aten::add_"
+                )
             if updates:
                 program.optimizer()
         program.optimizer()
@@ -355,6 +358,17 @@ def test_losses_of_one_graph_go_backward_once_on_a_cpu_too() -> None:
 def test_losses_whose_own_gradients_may_be_read_are_added_up_where_they_are_not() -> None:
     found = only(split_batches.find(losses(4, between=9).view()))
     assert found.saving.condition == "no loss's own gradients are read"
+
+
+def test_losses_whose_gradients_are_cleared_in_between_may_each_be_of_a_network() -> None:
+    found = only(split_batches.find(losses(4, cleared=True).view()))
+    assert found.title == ("4 losses of one graph each go backward through it: 9 nodes per step run again")
+    assert found.saving.condition == "each loss trains a network of its own"
+    # Of three of four passes, gradients of three weights each: three quarters.
+    assert found.saving.change.device["saved_ns"].sum() == pytest.approx(0.75 * 2 * 3 * 3 * 20_000)
+    assert "inputs=" in (found.snippet or "")
+    # Who reads them in between, such as to project them on each other, needs them all.
+    assert not list(split_batches.find(losses(4, between=9, cleared=True).view()))
 
 
 def test_losses_between_which_an_optimizer_steps_are_not_added_up() -> None:

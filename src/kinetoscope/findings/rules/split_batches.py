@@ -27,7 +27,9 @@ How it decides
     nodes of autograd, known by the number of their forward op, that run five times or more in a step. Of
     these the same holds, but for the last time, which may be the loss's own; what is computed between them,
     and the gradients of these gradients, is left out. Where they add to gradients of the net each time, and
-    no optimizer steps in between, they are of several losses, whose sum needs the last pass alone.
+    no optimizer steps in between, they are of several losses, whose sum needs the last pass alone. Where they
+    find no gradient to add to, and nothing reads them in between, that each loss trains a network of its own
+    is the condition: weights are half of a pass, and half of the rest leads to networks behind a loss's own.
     Calls in statements: by the program's source and the lines of a step. No argument comes of another call's
     result, nothing between the calls changes the net, its own code keeps nothing, and all launch the same
     kernels on the same grids, 20 or more, half of them shorter than 20 µs. Of n calls one remains, as of a
@@ -57,7 +59,7 @@ from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, GRADIENT, OPT
 from kinetoscope.analysis.kernels.occupancy import filled
 from kinetoscope.findings.in_force import trains
 from kinetoscope.findings.rule import *
-from kinetoscope.findings.rules.discarded_gradients import cleared
+from kinetoscope.findings.rules.discarded_gradients import SUM, cleared
 from kinetoscope.findings.rules.looped_ops import called_apart
 from kinetoscope.trace.model import with_arguments
 
@@ -69,6 +71,9 @@ AGAIN = 5  # passes over one graph: a penalty of gradients, or several losses, t
 BETWEEN = 4  # kernels between two losses' backward passes: a loss's own, and the gradient that it begins with
 IN_A_ROW = 4  # calls: more are a recurrence, whose calls need each other's results
 OF_WEIGHTS = 0.5  # of a backward pass's products
+# Of all but one of the passes of losses that each train one of as many networks: the half that is of weights,
+# and of the other half, which leads to a loss's own network, half at the mean.
+OF_OTHERS = OF_WEIGHTS + (1 - OF_WEIGHTS) / 2
 PRODUCTS = ["matmul", "convolution"]
 OTHERS = "^(optimizer|communication)$"
 PIPELINE = r"(?i)send_?recv"
@@ -208,15 +213,26 @@ def _losses(view: RankView, nodes: pl.DataFrame) -> Findings:
     called = pl.concat([one.select("id", "lane", "start_ns", "duration_ns") for one in (gone, adds)])
     launched = _launched(view)
     work = launched.filter(view.inside_of(called["id"]).gather(launched["launch"]).is_not_null())
-    basis = "all but the last of these passes, and their launches"
-    saving = savings.device(view, work, basis, "duration_ns", savings.called(view, called))
+    sums = matching(view.trace.host_events, "name", SUM) & view.around(GRADIENT).is_not_null()
+    summed = view.inside(view.trace.host_events.filter(sums))
+    gradients = view.inside(view.host(GRADIENT))
+    anew = len(summed) < OF_ONE_GRAPH * len(gradients) * (times - 1) / times
+    basis, share = "all but the last of these passes, and their launches", 1.0
+    if anew:
+        basis, share = "gradients of other networks, and what lies behind a loss's own", OF_OTHERS
+    saved = share * pl.col("duration_ns")
+    saving = savings.device(view, work, basis, saved, savings.called(view, called, share))
     if saving.share < MEDIUM:
         return
     # Who reads the gradients of one loss, to weigh or project them, does so for each parameter.
     in_nodes = view.around(AUTOGRAD_NODE).gather(launched["launch"])
     between = _within(launched.filter(in_nodes.is_null()), bounds, "at_ns")
-    if len(between) > BETWEEN * (times - 1) * view.steps:
-        saving = savings.if_so(saving, "no loss's own gradients are read")
+    is_read = len(between) > BETWEEN * (times - 1) * view.steps
+    if is_read and anew:
+        return
+    if is_read or anew:
+        own = "each loss trains a network of its own" if anew else "no loss's own gradients are read"
+        saving = savings.if_so(saving, own)
     yield Finding(
         subject="losses",
         title=f"{times} losses of one graph each go backward through it: "
@@ -224,8 +240,13 @@ def _losses(view: RankView, nodes: pl.DataFrame) -> Findings:
         affected_us=view.us_of(work),
         saving=saving,
         evidence=[evidence.of(view, f"{len(work)} kernels of nodes that run again", work)],
-        advice="Add the losses up and go backward once: the gradients are the same.",
-        snippet="sum(losses).backward()  # in place of loss.backward(retain_graph=True) for each",
+        advice="If each loss trains a network of its own, go backward to its weights alone: gradients of the "
+        "others' are thrown away."
+        if anew
+        else "Add the losses up and go backward once: the gradients are the same.",
+        snippet="loss.backward(inputs=[*network.parameters()], retain_graph=True)"
+        if anew
+        else "sum(losses).backward()  # in place of loss.backward(retain_graph=True) for each",
         source=evidence.source(view, gone["id"]),
     )
 
