@@ -8,6 +8,7 @@ from torch import nn
 
 
 def build(device):
+    torch.set_float32_matmul_precision("high")
     rng = np.random.default_rng(0)
     readings, targets = rng.normal(size=(65536, 256)), rng.normal(size=(65536, 8))
     x, y = (torch.from_numpy(array).float().to(device) for array in (readings, targets))
