@@ -15,6 +15,7 @@ import traces
 from kinetoscope.findings.model import Finding
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.rules import (
+    host_op_stall,
     launch_gap,
     pageable_copy,
     python_overhead,
@@ -264,6 +265,39 @@ def test_what_is_prepared_and_then_copied_from_ordinary_memory_is_one_saving() -
     assert "page-locked" in prepared.advice
 
 
+@pytest.mark.parametrize(
+    ("op_us", "python_us", "copy_us", "whole"),
+    [
+        (3000, 1200, 500, True),
+        (200, 2000, 500, True),
+        (400, 1100, 5000, False),  # the copies themselves are what takes long
+    ],
+)
+def test_what_ops_and_python_prepare_and_is_then_copied_is_one_saving(
+    op_us: int, python_us: int, copy_us: int, whole: bool
+) -> None:
+    """The larger part names it."""
+    program = Program()
+    for _ in range(4):
+        for _ in range(10):
+            program.op()
+        program.python(op_us, "aten::pad_sequence", "cpu_op")
+        program.python(2)
+        program.on_cpu("aten::view")
+        program.python(python_us)
+        program.read("aten::to", size=4 << 20, us=copy_us)
+        program.events[-2] |= {"name": "Memcpy HtoD (Pageable -> Device)"}
+    view = program.view()
+    copied = only(pageable_copy.find(view)).saving.us
+    by_op, by_python = only(host_op_stall.find(view)), only(unexplained_idle.find(view))
+    both = 4 * (op_us + python_us)
+    assert by_op.title.endswith("computes on the CPU what is then sent to it")
+    larger, part = (by_op, by_python) if op_us > python_us else (by_python, by_op)
+    assert larger.saving.us == pytest.approx(both + whole * copied, rel=0.05)
+    assert ("page-locked" in larger.advice) == whole
+    assert part.saving.us < larger.saving.us
+
+
 @pytest.mark.parametrize(("size", "prepared"), [(1 << 20, True), (4096, False)])
 def test_what_is_prepared_after_a_result_was_read_is_no_work_on_that_result(
     size: int, prepared: bool
@@ -305,6 +339,39 @@ def test_copying_much_and_ops_of_the_cpu_on_it_are_part_of_the_work_on_it() -> N
     assert only(pageable_copy.find(view)).saving.us < 700
 
 
+def lined(program: Program, lines: list[traces.Event], steps: int, folder: Path, text: str = "") -> RankView:
+    """The program with the lines that it came by, in each of its steps."""
+    trace = program.view(steps).trace
+    clock = [traces.event("python_function", traces.CLOCK, at, 1) for at in (-9.0, -6.0)]
+    clock += [traces.event("user_annotation", traces.CLOCK, at, 0.2) for at in (-8.5, -5.5)]
+    noted = traces.trace(traces.step(9, -1, program.at + 1), *clock, *lines, *program.events)
+    kept = ProgramText(files={"/home/eval.py": text})
+    (folder / "kept.json").write_bytes(msgspec.json.encode(kept))
+    manifest = Manifest(ranks=(RankRecord(rank=0, program="kept.json"),))
+    return RankView(LoadedRun((trace,), manifest, folder=folder, lines={0: noted}), trace)
+
+
+@pytest.mark.parametrize(("line", "goes_on"), [(3, True), (4, False)])
+def test_the_line_that_copies_gives_memory_back(tmp_path: Path, line: int, goes_on: bool) -> None:
+    """A silence after the copy, in its line; another line's is none of that."""
+    program = Program()
+    for _ in range(10):
+        program.op()
+    program.read("aten::to", size=8 << 20, us=500)
+    program.events[-2] |= {"name": "Memcpy HtoD (Pageable -> Device)"}
+    began = program.at
+    program.python(800)
+    program.op()
+    places = ((3, 0, began), (line, began, program.at))
+    lines = [
+        traces.event("python_function", f"eval.py({number}): evaluate", start, end - start - 0.1)
+        for number, start, end in places
+    ]
+    view = lined(program, lines, 1, tmp_path)
+    silence = pageable_copy.freeing(view, view.kernels("HtoD")["launch"])
+    assert silence["duration_ns"].to_list() == ([pytest.approx(800_000, rel=0.02)] if goes_on else [])
+
+
 SCORED = """
 def evaluate(batches):
     for pictures, labels in batches:
@@ -336,14 +403,7 @@ def test_lines_tell_work_on_results_from_what_is_prepared(
         for number, start, end in zip((4, 5, 3), begins, [*begins[1:], program.at], strict=True):
             place = f"eval.py({number}): evaluate"
             lines.append(traces.event("python_function", place, start, end - start - 0.1))
-    trace = program.view(steps=2).trace
-    clock = [traces.event("python_function", traces.CLOCK, at, 1) for at in (-9.0, -6.0)]
-    clock += [traces.event("user_annotation", traces.CLOCK, at, 0.2) for at in (-8.5, -5.5)]
-    noted = traces.trace(traces.step(9, -1, program.at + 1), *clock, *lines, *program.events)
-    kept = ProgramText(files={"/home/eval.py": SCORED.format(score=score)})
-    (tmp_path / "kept.json").write_bytes(msgspec.json.encode(kept))
-    manifest = Manifest(ranks=(RankRecord(rank=0, program="kept.json"),))
-    view = RankView(LoadedRun((trace,), manifest, folder=tmp_path, lines={0: noted}), trace)
+    view = lined(program, lines, 2, tmp_path, SCORED.format(score=score))
     finding = only(results_on_host.find(view) if of_results else unexplained_idle.find(view))
     assert not list(unexplained_idle.find(view) if of_results else results_on_host.find(view))
     assert finding.saving.us == pytest.approx(1000, rel=0.05)

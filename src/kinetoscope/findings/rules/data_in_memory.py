@@ -13,8 +13,9 @@ How it decides
     Ops on the CPU that gather (``aten::stack``, ``index``, ``index_select``, ``gather``, ``cat``) in the
     threads that launch, where a megabyte or more is sent each step. Where a loader's ``__next__`` consists
     mostly of such ops and of taking single samples (``aten::select``), all of it goes: the rest is Python
-    that calls them. With them go the copies to the device. From 3 % of the step on. Whether the data fit is
-    not in a recording: the memory that the device has left is named.
+    that calls them. With them go the copies to the device, and the silences in which their lines give memory
+    back. From 3 % of the step on. Whether the data fit is not in a recording: the memory that the device has
+    left is named.
 
 What to do
     Send the data set to the device once and index it there with the batch's numbers. If it does not fit: take
@@ -27,7 +28,7 @@ Source
 from kinetoscope.analysis.idle.causes import CALL
 from kinetoscope.findings.loaders import COLUMNS, GATHERS, picks
 from kinetoscope.findings.rule import *
-from kinetoscope.findings.rules.pageable_copy import waits_of_uploads
+from kinetoscope.findings.rules.pageable_copy import freeing, waits_of_uploads
 
 LARGE = 1 << 20  # bytes sent per step
 
@@ -49,6 +50,7 @@ def find(view: RankView) -> Findings:
         without_host(gathers)
         | without_host(loading, _as_timed(view))
         | without_host(copies)
+        | without_host(freeing(view, copies["id"]))
         | no_wait(pl.concat([copies["id"], waits_of_uploads(view)]))
         | shorten(sent["id"], sent["duration_ns"])
     )

@@ -17,7 +17,9 @@ How it decides
     ``cold-start-step``'s.
 
     Conversions and arithmetic after which the thread's next launch is a copy to the device prepare a batch
-    that is sent.
+    that is sent. Where most of the idle time of a finding ends with such copies, silence before the same
+    copies is a part of it, and what page-locked memory saves of them (``pageable-copy``), each if it takes
+    less; with them go the silences in which their lines give memory back.
 
 What to do
     Make its inputs on the device (``device="cuda"``), or do it in the data loader's workers ahead of time.
@@ -29,6 +31,7 @@ Source
 
 from kinetoscope.analysis.idle.causes import computing
 from kinetoscope.findings.rule import *
+from kinetoscope.findings.rules.pageable_copy import prepared
 
 CONVERTS = (
     r"^aten::(to|_to_copy|copy_|float|div_?|mul_?|sub_?|add_?|true_divide|clamp_?|permute|contiguous|clone)$"
@@ -51,17 +54,21 @@ def find(view: RankView) -> Findings:
         us = view.us_of(group, "idle_ns")
         converts = _are_sent(view, group)
         group = group.sort("idle_ns", descending=True)
+        made = prepared(view, group, "the device's idle time during them", "unexplained")
         yield Finding(
             subject=names[0],
             title=f"The device waits while {', '.join(names[:2])}"
             f"{' and others' if len(names) > 2 else ''} {'compute' if names[1:] else 'computes'} on the CPU"
-            + (" what is then sent to it" if converts else ""),
+            + (" what is then sent to it" if converts or made.is_sent else ""),
             affected_us=us,
-            saving=savings.idle(view, group, "the device's idle time during them"),
+            saving=made.saving,
             evidence=evidence.of_gaps(view, group.head(3)),
-            advice="Send it as it is (bytes are a quarter of float32); convert and scale it on the device."
-            if converts
-            else "Run it on the device, or ahead of time in another thread.",
+            advice=(
+                "Send it as it is (bytes are a quarter of float32); convert and scale it on the device"
+                if converts
+                else "Run it on the device, or ahead of time in another thread"
+            )
+            + f"{made.advice}.",
             snippet="x = x.to(device, non_blocking=True).float()  # and scaled there" if converts else None,
             source=evidence.source(view, group["host_event"]),
         )

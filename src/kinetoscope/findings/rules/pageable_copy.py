@@ -26,6 +26,8 @@ Source
     non_blocking.
 """
 
+from typing import NamedTuple
+
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.made_on_host import made, waits_of_copies
@@ -36,11 +38,13 @@ PINNED = {9: 55.0, 10: 55.0, 12: 55.0, 8: 24.0, 7: 12.0, 6: 12.0}
 OTHERWISE = 50.0
 LARGE = 1 << 20  # smaller copies measure the latency, not the link
 STAGED = 1 << 16  # smaller ones are staged at once: page-locked memory brings nothing …
+SENT = r"^Memcpy HtoD"
 TO_DEVICE = "Keep the batch in page-locked memory and let the copy run while the host goes on."
 TO_HOST = (
     "Compute on the device what is made of it, and copy what comes out; or copy it into page-locked memory "
     "that is kept, and wait before it is read."
 )
+AND_PIN = ", in page-locked memory (pin_memory=True), for which the copy does not hold up the host either"
 LETS_GO = ", non_blocking=True"
 PARTS, PARTS_BYTES = 8, 16 << 20  # per step, that travel to the device and back
 A_BATCH_NS = 1_000_000  # … but where they are parts of a batch, so near to a large one
@@ -128,6 +132,46 @@ def batches(copies: pl.DataFrame) -> pl.DataFrame:
         large, left_on="start_ns", right_on="near", strategy="nearest", tolerance=A_BATCH_NS, coalesce=False
     )
     return copies.filter(pl.col("bytes") > 0, (pl.col("bytes") >= STAGED) | pl.col("near").is_not_null())
+
+
+class Preparation(NamedTuple):
+    """Idle time in which the host does something, taken as what it may prepare."""
+
+    saving: Saving
+    is_sent: bool  # whether most of it ends with copies to the device
+    advice: str  # what is to be said of page-locked memory
+
+
+def prepared(view: RankView, idle: pl.DataFrame, basis: str, other: str) -> Preparation:
+    """The saving if the host keeps the device no longer waiting in this idle time (rows of ``view.gaps``).
+    Where most of it ends with copies to the device, one thing makes what is sent: with that of the ``other``
+    cause before the same copies, and with what page-locked memory saves of them, each if it takes less."""
+    us, saving = view.us_of(idle, "idle_ns"), savings.idle(view, idle, basis)
+    ends = idle.filter(matching(view.trace.device_events, "name", SENT).gather(idle["next"]))
+    if 2 * view.us_of(ends, "idle_ns") <= us:
+        return Preparation(saving, False, "")
+    others = view.idle(other).join(ends, on="next", how="semi")
+    if 0 < view.us_of(others, "idle_ns") <= us:
+        both = pl.concat([one.select("start_ns", "end_ns") for one in (idle, others)])
+        saving = savings.idle(view, both, basis)
+    copies = batches(view.kernels(r"HtoD.*Pageable")).join(ends, left_on="id", right_on="next", how="semi")
+    if copies.is_empty() or view.us_of(copies) > us:
+        return Preparation(saving, True, "")
+    change = saving.change | without_host(freeing(view, copies["launch"]))
+    return Preparation(savings.warm(view, pinned(view, copies, change)), True, AND_PIN)
+
+
+def freeing(view: RankView, launches: pl.Series) -> pl.DataFrame:
+    """The silences after ops that make these ``launches`` in which their line goes on: it gives back the
+    memory that was copied, page by page."""
+    until = pl.col("start_ns").shift(-1).over("lane") - pl.col("end_ns")
+    calls = view.called.select("id", "lane", start_ns="end_ns", duration_ns=until)
+    if view.lines is None:
+        return calls.clear()
+    following = calls["id"].shift(-1)
+    goes_on = view.lines.rows["before"].gather(following) == view.lines.texts["line"].gather(calls["id"])
+    copying = view.inside_of(calls["id"]).gather(launches.drop_nulls()).unique()
+    return calls.filter(goes_on, pl.col("id").is_in(copying.implode()), pl.col("duration_ns") > 0)
 
 
 def waits_of_uploads(view: RankView) -> pl.Series:

@@ -53,6 +53,7 @@ from kinetoscope.analysis.origins.unchanged import unchanged_calls, unchanged_li
 from kinetoscope.findings.program_lines import VERIFIED
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.no_kv_cache import growing_passes
+from kinetoscope.findings.rules.pageable_copy import freeing
 from kinetoscope.trace.model import with_arguments
 
 PRODUCTS = "^(attention|convolution|matmul)$"
@@ -295,7 +296,9 @@ def _same_again(view: RankView, ops: pl.DataFrame, *, title: str, advice: str, s
     work = view.work.filter(pl.col("op").is_in(ops["id"].implode()))
     called = view.called.filter(pl.col("id").is_in(ops["id"].implode()))
     basis = "its calls and their work"
-    saving = savings.device(view, work, basis, "duration_ns", savings.called(view, called))
+    sent = work.filter(matching(work, "name", COPIED))
+    change = savings.called(view, called) | without_host(freeing(view, sent["launch"]))
+    saving = savings.device(view, work, basis, "duration_ns", change)
     return Finding(
         subject=line,
         title=title,

@@ -16,10 +16,11 @@ How it decides
     where it ends with one made in time. A silence after reading results is ``results-on-host``'s, unless it
     ends with 64 KiB or more copied to the device and no line shows that it works on them; most of it in which
     lists become tensors is ``tensors-of-lists``'s. What silence costs is a ceiling: all of it, where that
-    code goes to another thread or to the loader's workers. Where most of it ends with copies from pageable
-    memory, one thing makes what is copied: what page-locked memory saves of these copies (``pageable-copy``)
-    counts here as well.
-    It is not known how such a delay could be ended: nothing is promised.
+    code goes to another thread or to the loader's workers. Where most of it ends with copies to the device,
+    one thing makes what is copied: ops of the CPU before the same copies count here as well
+    (``host-op-stall``), and what page-locked memory saves of these (``pageable-copy``), each if it takes
+    less, with the silences in which their lines give memory back. It is not known how such a delay could be
+    ended: nothing is promised.
 
 What to do
     Silence that ends with a copy to the device (decoding, ``astype``, normalising in NumPy): copy bytes, and
@@ -35,19 +36,16 @@ from kinetoscope.findings.in_force import trains
 from kinetoscope.findings.program_lines import never_waits, that_computes, waits_at
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules import tensors_of_lists
-from kinetoscope.findings.rules.pageable_copy import batches, pinned
+from kinetoscope.findings.rules.pageable_copy import prepared
 from kinetoscope.findings.rules.results_on_host import on_the_main_thread, silences, worked_on
 
 SHOWN = 3  # gaps
-SENT = r"^Memcpy HtoD"
-PAGEABLE = r"HtoD.*Pageable"
 UNSEEN = "for code that was not recorded: Python, or a library that is not profiled"
 AHEAD = "while Python or a library such as NumPy prepares what is then copied to it"
 CONVERT = (
     "make it on the device (random numbers, arithmetic), copy the data as they are (bytes) and convert them "
     "there, or have workers of a data loader do it ahead"
 )
-AND_PIN = ", in page-locked memory (pin_memory=True), for which the copy does not hold up the host either"
 AWAY = "take it out of the step, have the device do it, do it less often, or in another thread"
 
 
@@ -79,7 +77,8 @@ def find(view: RankView) -> Findings:
 def _silence(view: RankView, silent: pl.DataFrame) -> Finding:
     us, at = view.us_of(silent, "idle_ns"), _line_before(view, silent)
     line = at.split(" ")[0] if at else None
-    saving = savings.idle(view, silent, "the idle time in which the launching thread recorded nothing")
+    basis = "the idle time in which the launching thread recorded nothing"
+    saving, is_sent, and_pin = prepared(view, silent, basis, "host-op")
     if at and waits_at(view, line):
         return Finding(
             subject="waits",
@@ -93,11 +92,6 @@ def _silence(view: RankView, silent: pl.DataFrame) -> Finding:
             "have that one work ahead. Waiting while there are no requests costs nothing.",
             source=line,
         )
-    sent = matching(view.trace.device_events, "name", SENT).gather(silent["next"])
-    prepares = 2 * int(silent["idle_ns"].filter(sent).sum()) > int(silent["idle_ns"].sum())
-    copies = batches(view.kernels(PAGEABLE)).filter(pl.col("id").is_in(silent["next"].implode()))
-    if prepares and len(copies):
-        saving = pinned(view, copies, saving.change)
     look = f"Most of it passes in {at}" if at else "Record with --stacks to see which function it is"
     if (computes := that_computes(view)) is not None:
         if not at:
@@ -106,13 +100,13 @@ def _silence(view: RankView, silent: pl.DataFrame) -> Finding:
             look += f". {computes.sentence}"
     serves = not (trains(view) or on_the_main_thread(view, silent["op"]) or never_waits(view))
     return Finding(
-        title=f"The device waits {AHEAD if prepares else UNSEEN}" + (", or for requests" if serves else ""),
+        title=f"The device waits {AHEAD if is_sent else UNSEEN}" + (", or for requests" if serves else ""),
         affected_us=us,
         saving=savings.not_predicted(saving, "the thread may wait for requests") if serves else saving,
         at_least="medium" if serves else None,
         at_most="medium" if view.unprofiled_us is None else "high",
         evidence=_longest(view, silent),
-        advice=f"{look}: {CONVERT if prepares else AWAY}{AND_PIN if prepares and len(copies) else ''}."
+        advice=f"{look}: {CONVERT if is_sent else AWAY}{and_pin}."
         + (" If it steps an environment, step several at once." if _answers(view, silent) else ""),
         source=line or evidence.source(view, silent.sort("idle_ns", descending=True)["op"]),
     )
