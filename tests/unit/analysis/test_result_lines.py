@@ -88,3 +88,40 @@ def test_what_lies_before_a_read_is_not_known() -> None:
     assert known.work(none, some, some + 1)[0] is None
     assert known.work(some, some + 9, some)[0] is None
     assert known.work(some - 100, some, some + 1)[0] is None
+
+
+LOOPS = """\
+def ranks(scores, others, labels):
+    for i in range(len(scores)):
+        scores[i, others[i]] = -1e9
+    order = torch.sort(scores)
+    order = order.cpu()
+    parts = []
+    for row in scores:
+        parts.append(row.topk(5))
+    best = torch.cat(parts).cpu()
+    for label in labels:
+        seen[label] = 1
+    return best.cpu()
+
+def others(scores):
+    return scores.cpu()
+"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "read", "fills"),
+    [
+        (2, 5, True),
+        (7, 9, True),
+        (7, 12, True),  # what the read before it brought
+        (2, 9, True),  # rows of it
+        (7, 5, False),  # comes later
+        (10, 12, False),  # something else
+        (2, 15, False),  # another function's
+    ],
+)
+def test_a_loop_fills_what_is_read_after_it(loop: int, read: int, fills: bool) -> None:
+    known = ResultLines([], {"/home/eval.py": LOOPS})
+    assert known.fills(f"eval.py:{loop}", f"home/eval.py:{read}") is fills
+    assert not known.fills(f"other.py:{loop}", f"home/eval.py:{read}")

@@ -34,10 +34,11 @@ def training(
     reads: int = 0,
     differs: bool = False,
     on_cpu: bool = False,
+    scored_us: float = 0.0,
 ) -> RankView:
     """Steps with a loop, of which each pass launches six kernels, in 122 µs of the host; the backward pass
     does as many. The first ``reads`` ops of the loop wait for the device. The last step ``differs`` in what
-    its passes compute."""
+    its passes compute. Of what is ``scored``, 4 MB are read before, in 500 µs."""
     program, lines = Eager(), list[tuple[str, str]]()
     for step in range(STEPS):
         for _ in range(passes):
@@ -52,6 +53,10 @@ def training(
             for number in reversed(range(program.number - passes * EACH, program.number)):
                 program.backward("MulBackward0", "aten::mul", us=us, sequence=number)
         program.run("aten::sum", us=100 if differs else us)  # two loops, between which the device works
+        if scored_us:
+            program.run("aten::to", kernel="Memcpy DtoH (Device -> Pageable)", us=500, bytes=4 << 20)
+            program.at = program.free + scored_us
+            program.note("aten::set_")
         program.step()
         if step == 0:
             body = ["aten::item"] * reads + ["aten::mul"] * (EACH - reads)
@@ -64,6 +69,9 @@ def training(
                 )
             ]
     lines.append(("aten::sum", "train.py(6): <module>"))
+    if scored_us:
+        lines = [(op, line.replace("<module>", "ranks")) for op, line in lines]
+        lines += [("aten::to", "train.py(7): ranks"), ("aten::set_", "train.py(8): ranks")]
     (folder / "kept.json").write_bytes(msgspec.json.encode(Program(files={"/home/train.py": source})))
     kept = Manifest(ranks=(RankRecord(rank=0, program="kept.json"),))
     if on_cpu:
@@ -111,6 +119,27 @@ def test_a_loop_that_is_known_in_some_steps_alone_reads_in_all(tmp_path: Path) -
     assert list(looped_ops.find(view))
     (unknown,) = results_on_host.find(training(tmp_path, source="", passes=20, reads=1, differs=True))
     assert finding.saving.us == unknown.saving.us
+
+
+RANKS = """
+def ranks(scores, others):
+
+    for i in range(len(scores)):
+        scores[i, others[i]] = 0
+    order = torch.argsort({scores}, 1)
+    order = order.cpu()
+    return found(order)
+"""
+
+
+@pytest.mark.parametrize(("scores", "fills"), [("scores", True), ("others", False)])
+def test_a_loop_that_fills_what_is_scored_goes_with_the_scoring(
+    tmp_path: Path, scores: str, fills: bool
+) -> None:
+    view = training(tmp_path, RANKS.format(scores=scores), scored_us=1500)
+    (loop,), (scoring,) = looped_ops.find(view), results_on_host.find(view)
+    assert scoring.saving.us == pytest.approx(1500 + 500 + fills * loop.saving.us, rel=0.03)
+    assert ("the loop at train.py:4" in scoring.advice) == fills
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ import polars as pl
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.source import (
     AS_OBJECT,
+    WRITES,
+    FileLine,
     Located,
     NotedLine,
     ProgramFiles,
@@ -81,6 +83,30 @@ class ResultLines:
                 names = names | _bound(now) if works else names - _bound(now)
             yield works
 
+    def fills(self, loop: str, read: str) -> bool:
+        """Whether the loop at a line (``eval.py:56``) binds or writes into what a later line of the same
+        function reads, or into what that was made of."""
+        file, _, first = loop.rpartition(":")
+        of, _, last = read.rpartition(":")
+        begins, ends = (self._sources.located(FileLine(file, int(number))) for number in (first, last))
+        function = begins.function
+        if not of.endswith(file) or function is None or ends.function is not function:
+            return False
+        source, until = begins.source, begins.statement.end_lineno if begins.statement else None
+        if source is None or until is None or ends.statement is None or until >= ends.statement.lineno:
+            return False
+        own = [one for one, function_of in source.function.items() if function_of is function]
+        needed = _read(ends)
+        for statement in sorted(own, key=lambda one: -one.lineno):
+            one = Located(source, statement, function)
+            if not int(first) <= statement.lineno <= ends.statement.lineno:
+                continue
+            if (_bound(one) | _written(one)) & needed:
+                if statement.lineno <= until:
+                    return True
+                needed |= _read(one)
+        return False
+
     def _located(self, number: int) -> Located:
         line = self._rows[number].line
         assert line is not None
@@ -118,3 +144,17 @@ def _read(one: Located) -> set[str]:
 
 def _bound(one: Located) -> set[str]:
     return _names(one, ast.Store)
+
+
+def _written(one: Located) -> set[str]:
+    """The names, and attributes of names, that a statement writes into."""
+    stored = (
+        node.value
+        for node in _parts(one)
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+    )
+    calls = (node.func for node in _parts(one) if isinstance(node, ast.Call))
+    changed = (
+        call.value for call in calls if isinstance(call, ast.Attribute) and WRITES.fullmatch(call.attr)
+    )
+    return {ast.unparse(node) for node in (*stored, *changed)}

@@ -14,15 +14,15 @@ How it decides
     and the next, are a loop: it counts from its first read to its last, unless it could compute all at once
     (``looped-ops``) in each step. After any other read, silences of the launching thread count, in which no
     op ran, from 50 µs on, until anything is launched again; after a megabyte or more all time until then, and
-    the copy itself, of which little remains where the device does that work. A loop that more silence follows
-    is a part of that. A silence that ends with 64 KiB or more copied to the device is
-    ``unexplained-idle``'s: what is prepared to be sent, such as the next batch, has little to do with what
-    was read; unless it passes in lines that work on what was read, by the program's source, and something
-    else is sent, or much was read. Loaders, the optimizer, compiling, garbage collections and anomaly
-    detection have rules of their own. Of a loop in training all goes, as it does where it runs every
-    fiftieth step, elsewhere all but its first read; of silences, from 3 % of the step on. A thread other than
-    the main one of a program that does not train may as well wait for requests, unless samples of it show
-    that it never waits: no trace tells, and nothing is promised.
+    the copy itself, of which little remains where the device does that work, and loops that ``looped-ops``
+    knows, as far as they fill what was read. A loop that more silence follows is a part of that. A silence
+    that ends with 64 KiB or more copied to the device is ``unexplained-idle``'s: what is prepared to be sent,
+    such as the next batch, has little to do with what was read; unless it passes in lines that work on what
+    was read, by the program's source, and something else is sent, or much was read. Loaders, the optimizer,
+    compiling, garbage collections and anomaly detection have rules of their own. Of a loop in training all
+    goes, as it does where it runs every fiftieth step, elsewhere all but its first read; of silences, from
+    3 % of the step on. A thread other than the main one of a program that does not train may as well wait for
+    requests, unless samples of it show that it never waits: no trace tells, and nothing is promised.
 
 What to do
     Compute it on the device and copy what comes out (64 × 17 coordinates, not the heat maps); read all
@@ -51,7 +51,7 @@ from kinetoscope.findings.in_force import trains
 from kinetoscope.findings.program_lines import never_waits, waits_at
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.anomaly_detection import in_checks
-from kinetoscope.findings.rules.looped_ops import outside_of_loops
+from kinetoscope.findings.rules.looped_ops import LoopedOps, looped, outside_of_loops
 from kinetoscope.findings.rules.pageable_copy import travelling
 
 LOOP = 4  # reads in a row
@@ -129,6 +129,9 @@ def _silent(view: RankView) -> Findings:
     quiet = quiet.filter((sign * pl.col("duration_ns")).sum().over("lane", "turn") > 0)
     copies = _copied(view, quiet)
     change = without_host(quiet) | shorten(copies["id"], copies["duration_ns"] - FIXED_NS)
+    loops = _filling(view, copies)
+    for one in loops:
+        change |= one.saving.change
     basis = "the steps without the silence after reading results"
     saving = savings.of(view, change, basis if copies.is_empty() else f"{basis}, and without copying them")
     if min(saving.share, view.us_of(quiet) / view.step_us) < MEDIUM:
@@ -142,6 +145,7 @@ def _silent(view: RankView) -> Findings:
     size, op = int(longest["bytes"][0]), host["name"][longest["read"][0]]
     what = f"{numbers.size(size)} that {op} copied" if size >= LARGE else f"what {op} read"
     copying = f", after {numbers.time(view.us_of(copies))} of copying"
+    also = f" (what the loop at {loops[0].line} does, at once)" if loops else ""
     where = copying if len(copies) else " in Python, NumPy or another library"
     yield Finding(
         subject="silence",
@@ -155,7 +159,7 @@ def _silent(view: RankView) -> Findings:
             "If it waits in a queue for more requests, answer those that are there; if it computes, do that "
             "in another thread."
             if serves
-            else "Compute it on the device, and copy what comes out."
+            else f"Compute it on the device{also}, and copy what comes out."
             if size >= LARGE
             else "If it scores or logs, do it every fiftieth step, on the device, or in another thread; "
             + (
@@ -176,6 +180,15 @@ def _copied(view: RankView, worked_on: pl.DataFrame) -> pl.DataFrame:
     reads = _calls(view).filter("read", "asks").join(large, on=["lane", "turn"], how="semi")
     work = view.launched_during(reads.with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns")))
     return work.filter(matching(work, "name", "^Memcpy DtoH"))
+
+
+def _filling(view: RankView, copies: pl.DataFrame) -> list[LoopedOps]:
+    """The loops of small kernels that ``looped-ops`` knows which fill what these copies bring."""
+    known, lines = result_lines(view.run).get(view.rank), view.lines
+    if known is None or lines is None:
+        return []
+    reads = lines.rows["line"].gather(copies["op"].drop_nulls()).unique().drop_nulls()
+    return [one for one in looped(view) if any(known.fills(one.line, read) for read in reads)]
 
 
 def _line(view: RankView, silence: pl.DataFrame) -> str | None:
