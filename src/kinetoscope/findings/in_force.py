@@ -81,8 +81,10 @@ def captures(view: RankView) -> bool:
 
 
 def trains(view: RankView) -> bool:
-    """Whether the program trains: a larger batch makes that faster, and a server's single answer slower."""
-    return bool(matching(view.trace.host_events, "name", f"{AUTOGRAD_NODE}|{OPTIMIZER}").any())
+    """Whether the program trains: a larger batch makes that faster, and a server's single answer slower. Of a
+    step that is replayed as a graph its kernels alone show it."""
+    on_host = matching(view.trace.host_events, "name", f"{AUTOGRAD_NODE}|{OPTIMIZER}").any()
+    return bool(on_host or matching(view.work, "category", "^optimizer$").any())
 
 
 def engine(view: RankView) -> str | None:

@@ -62,6 +62,15 @@ def test_autocast_leaves_norms_and_some_of_a_sum_in_float32() -> None:
     assert "autocast" in str(found["bfloat16"].snippet)
 
 
+def test_a_training_step_that_is_replayed_as_a_graph_is_known_by_its_kernels() -> None:
+    adam = "multi_tensor_apply_kernel<TensorListMetadata<4>, FusedAdamMathFunctor<float, 4>>"
+    work = ("", TF32, 1003), ("", ADD, 903), ("", adam, 100)
+    (found,) = no_tensor_cores.find(view(*work))
+    assert "autocast" in str(found.snippet)
+    (found,) = no_tensor_cores.find(view(*work[:2]))
+    assert found.snippet == "model.bfloat16()"
+
+
 def test_where_bfloat16_saves_no_more_the_one_line_is_advised() -> None:
     assert by_subject(no_tensor_cores.find(view(("aten::mm", SGEMM, 1003)))).keys() == {"TF32"}
 
