@@ -10,7 +10,15 @@ import pytest
 
 from fake_program import FakeDevice, FakeSession, Program
 from kinetoscope.capture.options import Options
-from kinetoscope.capture.recorder.phases import Done, Prepare, RecordSteps, Recover, TimeAfter, TimeBefore
+from kinetoscope.capture.recorder.phases import (
+    Done,
+    Prepare,
+    RecordSteps,
+    Recover,
+    Settle,
+    TimeAfter,
+    TimeBefore,
+)
 from kinetoscope.capture.steps.start import StartAgreement
 from kinetoscope.recording.manifest import TimedSteps
 
@@ -91,6 +99,29 @@ def test_a_program_that_ends_while_it_is_timed_keeps_what_was_timed(timed: int):
     assert timings.before == (expected if timed else None)
     assert timings.cold
     assert [line for line in program.device.log if "export" in line] == ["whole1 export trace.json"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "timed"),
+    [
+        ((0.15, 0.1), ()),
+        ((0.1, 0.15, 0.12), (0.1, 0.15, 0.12)),
+        ((0.19, 0.17, 0.14, 0.11, 0.08, 0.06), (0.11, 0.08, 0.06)),  # still getting faster
+    ],
+)
+def test_of_a_program_that_ends_before_its_steps_have_settled_these_are_what_was_timed(
+    seconds: tuple[float, ...], timed: tuple[float, ...]
+):
+    program = Program()
+    program.until(Settle)
+    program.step(9.0, compiles=True)
+    for each in seconds:
+        program.step(each)
+    assert isinstance(program.recorder.phase, Settle)
+    program.recorder.end()
+    timings = program.recorder.timings()
+    assert (timings.before.step_s if timings.before else ()) == pytest.approx(timed)
+    assert timings.cold
 
 
 @pytest.mark.parametrize(

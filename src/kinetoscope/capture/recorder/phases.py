@@ -23,6 +23,7 @@ from kinetoscope.capture.steps.timing import (
     QUEUE_PATIENCE,
     QUEUE_PATIENCE_S,
     TIMED,
+    TIMED_LEAST,
     TIMED_LONG_S,
     StepTime,
     StepTimes,
@@ -215,8 +216,20 @@ class Settle(Phase):
         from what a loader did while we had paused the program."""
         context = self.context
         warm = context.detector.index >= 2 or context.options.warmup is not None
-        refilled = context.ledgers.prefetch.batches > 0 and self.waited.seconds <= context.measured.paused_s
-        return warm and few(context, step) and not refilled and not self._undecided()
+        return warm and few(context, step) and not self._refilled() and not self._undecided()
+
+    def _refilled(self) -> bool:
+        """Whether a loader may have filled its queue while we had paused the program."""
+        paused_s = self.context.measured.paused_s
+        return self.context.ledgers.prefetch.batches > 0 and self.waited.seconds <= paused_s
+
+    def cut_short(self, why: str) -> Phase:
+        """Steps that were to settle are better than none that were timed."""
+        if len(self.waited) >= TIMED_LEAST and not self._refilled():
+            self.context.measured.before.keep(self.waited)
+            if self.context.measured.before.falling():
+                self.context.measured.before.forget_half()
+        return super().cut_short(why)
 
     def _ready(self, step: StepTime) -> bool:
         measured = self.context.measured
