@@ -330,6 +330,8 @@ def _settled(job: Job, findings: list[Finding], roles: Mapping[str, Role]) -> li
 def _rids_of(finding: Finding, other: Finding) -> bool:
     """Whether a finding with a condition takes away most of the device's work that another makes faster, and
     saves as much as explains a symptom."""
+    if other.rule == finding.after:
+        return False
     if not finding.saving.condition or finding.saving.us < EXPLAINS * other.remaining.saving_us:
         return False
     less, theirs = finding.saving.together or {}, other.saving.together or {}

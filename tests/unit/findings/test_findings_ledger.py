@@ -239,6 +239,8 @@ def test_work_that_need_not_run_stands_above_what_makes_it_faster() -> None:
     gone = finding("gone", savings.if_so(most, "inputs come again"))
     gone, faster = (replace(one, at_least="high") for one in (gone, faster))
     assert [one.rule for one in settle(run, [faster, gone])] == ["gone", "faster"]
+    gone_after = replace(gone, after="faster")
+    assert [one.rule for one in settle(run, [faster, gone_after])] == ["faster", "gone"]
     other = savings.device(view, view.work[: len(view.work) // 4], "", saved=pl.col("duration_ns") * 0.6)
     elsewhere = replace(gone, saving=savings.if_so(other, "inputs come again"))
     assert [one.rule for one in settle(run, [faster, elsewhere])] == ["faster", "gone"]

@@ -153,6 +153,7 @@ def _frozen(view: RankView) -> Findings:
         affected_us=view.us_of(passes),
         saving=savings.if_so(saving, "the same inputs come again in every epoch"),
         at_least="info",
+        after="no-tensor-cores",  # which asks nothing of the program's data
         evidence=[evidence.of(view, "what it launches", passes)],
         advice="If its inputs come again in every epoch (not augmented, cropped or masked anew), compute its "
         "answers once before the loop, and keep them with the samples.",
