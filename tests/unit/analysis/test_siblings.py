@@ -19,6 +19,9 @@ class Net:
     def forward(self, x):
         INSIDE
 
+def embed(net, x):
+    EMBEDS
+
 def step(self, net, twin, other, a, b, c, optimizer, found, low):
     BODY
 """
@@ -26,30 +29,49 @@ NETS = {"net": "Net", "twin": "Net", "self.net": "Net", "other": "Other"}
 EACH_US = 20.0
 
 
-def calls(folder: Path, body: str, inside: str = "return x + 1") -> list[tuple[str, float]]:
-    """The line, as text, and the share of each call that is found; each net runs its one line."""
+def calls(
+    folder: Path, body: str, inside: str = "return x + 1", embeds: str = "return net(x)"
+) -> list[tuple[str, float]]:
+    """The line, as text, and the share of each call that is found; each net runs its one line, and ``embed``
+    its own, of which the last calls a net."""
+    embeds_lines = embeds.splitlines()
     text = DEFINED.replace("INSIDE", textwrap.indent(inside, " " * 8).strip())
+    text = text.replace("EMBEDS", "\n    ".join(embeds_lines))
     text = text.replace("BODY", textwrap.indent(textwrap.dedent(body).strip(), " " * 4).strip())
     within, at, events = text.splitlines().index(" " * 8 + inside.splitlines()[0]) + 1, 100.0, []
 
     def line(number: int, function: str, us: float) -> None:
         events.append(traces.event("python_function", f"train.py({number}): {function}", at, us))
 
-    (step,) = (one for one in ast.parse(text).body if isinstance(one, ast.FunctionDef))
+    *_, step = (one for one in ast.parse(text).body if isinstance(one, ast.FunctionDef))
+    embed = text.splitlines().index("def embed(net, x):") + 2
     for statement in (one for one in ast.walk(step) if isinstance(one, ast.stmt) and one is not step):
         at += 2
         line(statement.lineno, "step", 1)
         if hasattr(statement, "body"):
             continue
         for node in ast.walk(statement):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in NETS:
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if called == "embed":
+                for number in range(len(embeds_lines)):
+                    at += 2
+                    line(embed + number, "embed", 1)
+            if called == "embed" or called in NETS:
                 at += 2
-                line(statement.lineno, "step", 1)
-                module = NETS[ast.unparse(node.func)]
+                calling = (
+                    (embed + len(embeds_lines) - 1, "embed")
+                    if called == "embed"
+                    else (statement.lineno, "step")
+                )
+                line(*calling, 1)
+                module = NETS.get(called, "Net")
                 events.append(traces.event("python_function", f"nn.Module: {module}", at, EACH_US))
                 at += 1
                 line(within, "Net.forward", EACH_US - 2)
-                at += EACH_US
+                at += EACH_US - 1
+                line(*calling, 1)
+                at += 1
+                line(statement.lineno, "step", 1)
     (folder / "kept.json").write_bytes(msgspec.json.encode(Program(files={"/home/train.py": text})))
     kept = Manifest(ranks=(RankRecord(rank=0, program="kept.json"),))
     run = LoadedRun((), kept, folder=folder, lines={0: traces.trace(traces.step(9, 99, 500), *events)})
@@ -104,3 +126,25 @@ def test_calls_that_need_each_other_or_another_state(tmp_path: Path, body: str) 
 @pytest.mark.parametrize("inside", ["self.state = self.state + x", "self.seen.append(x)"])
 def test_modules_that_keep_something_of_a_call(tmp_path: Path, inside: str) -> None:
     assert calls(tmp_path, "x = net(a)\ny = net(b)", inside) == []
+
+
+@pytest.mark.parametrize("embeds", ["return net(x)", "y = x.float()\nreturn net(y)"])
+@pytest.mark.parametrize(
+    "body", ["x, y = embed(net, a), embed(net, b)", "x = embed(net, a)\ny = embed(net, b)"]
+)
+def test_calls_by_a_function_that_is_called_twice(tmp_path: Path, body: str, embeds: str) -> None:
+    found = calls(tmp_path, body, embeds=embeds)
+    assert [share for _, share in found] == [0.0, 1.0]
+    assert "embed(net, a)" in found[0][0]
+
+
+@pytest.mark.parametrize(
+    ("body", "embeds"),
+    [
+        ("x = embed(net, a)\ny = embed(net, x)", "return net(x)"),
+        ("x = embed(net, a)\ny = embed(net, b)", "net.last = x\nreturn net(x)"),
+        ("x = embed(net, a)\noptimizer.step()\ny = embed(net, b)", "return net(x)"),
+    ],
+)
+def test_calls_by_a_function_that_need_each_other(tmp_path: Path, body: str, embeds: str) -> None:
+    assert calls(tmp_path, body, embeds=embeds) == []

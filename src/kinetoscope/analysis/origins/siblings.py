@@ -20,6 +20,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.source import (
     WRITES,
     FileLine,
+    Function,
     NotedLine,
     ProgramFile,
     ProgramFiles,
@@ -47,13 +48,22 @@ SCHEMA = {
 }
 
 
-class _Call(NamedTuple):
-    """A module's call: its row among the noted lines, and from where it was made."""
+class _Frame(NamedTuple):
+    """A function of the program that runs, or no function, and the statement in which it is."""
 
-    row: int
+    number: int  # of the call
     line: FileLine
     source: ProgramFile
     statement: ast.stmt
+    function: Function | None
+
+
+class _Call(NamedTuple):
+    """A module's call: its row among the noted lines, what made it, and what called that."""
+
+    row: int
+    frame: _Frame
+    caller: _Frame | None
 
 
 @remembered
@@ -74,10 +84,10 @@ def _of_step(
     for calls in _by_caller(rows, sources):
         first = rows[calls[0].row]
         # Calls within calls that are found already go with these.
-        if first.start_ns < over_ns.get(first.lane, 0) or not _apart(calls, rows, sources):
+        if first.start_ns < over_ns.get(first.lane, 0) or (at := _apart(calls, rows, sources)) is None:
             continue
         over_ns[first.lane] = rows[calls[-1].row].end_ns
-        line = f"{calls[0].line.file.rpartition('/')[2]}:{calls[0].line.number}"
+        line = f"{at.file.rpartition('/')[2]}:{at.number}"
         for number, call in enumerate(calls):
             row = rows[call.row]
             share = float(number > 0)
@@ -87,43 +97,64 @@ def _of_step(
 def _by_caller(rows: Sequence[NotedLine], sources: ProgramFiles) -> list[list[_Call]]:
     """Calls of modules of one class by one function within one call of a module, of two calls or more, in the
     order of the first."""
-    around, calling = defaultdict[int, list[int]](list), dict[int, NotedLine]()
+    around, running = defaultdict[int, list[int]](list), defaultdict[int, list[_Frame]](list)
     groups = defaultdict[tuple[object, ...], list[_Call]](list)
     for number, row in enumerate(rows):
+        frames, outer = running[row.lane], around[row.lane]
         if row.line is not None:
-            calling[row.lane] = row
+            _reach(frames, number, row.line, sources)
             continue
-        outer = around[row.lane]
         while outer and rows[outer[-1]].end_ns <= row.start_ns:
             outer.pop()
-        of = calling.get(row.lane)
-        if of is not None and of.line is not None:
-            source, statement, function = sources.located(of.line)
-            if source is not None and statement is not None:
-                key = row.lane, outer[-1] if outer else None, source, function, row.called
-                groups[key].append(_Call(number, of.line, source, statement))
+        if frames:
+            key = row.lane, outer[-1] if outer else None, frames[-1].source, frames[-1].function, row.called
+            groups[key].append(_Call(number, frames[-1], frames[-2] if len(frames) > 1 else None))
         outer.append(number)
     return [calls for calls in groups.values() if len(calls) > 1]
 
 
-def _apart(calls: Sequence[_Call], rows: Sequence[NotedLine], sources: ProgramFiles) -> bool:
-    """Whether statements of one block make all of these calls, each by an expression of its own and of the
-    same object, and none needs another one's result."""
-    made = Counter(call.statement for call in calls)
-    block = _block(calls[0].source, list(made))
+def _reach(frames: list[_Frame], number: int, line: FileLine, sources: ProgramFiles) -> None:
+    """What runs once a line is reached: a function that runs already, whose line is noted again when a call
+    returns to it, or one that is called."""
+    source, statement, function = sources.located(line)
+    if source is None or statement is None:
+        return
+    places = [place for place, frame in enumerate(frames) if frame.function is function]
+    place = places[-1] if places else 0 if function is None else len(frames)
+    number = frames[place].number if places else number
+    frames[place:] = [_Frame(number, line, source, statement, function)]
+
+
+def _apart(calls: Sequence[_Call], rows: Sequence[NotedLine], sources: ProgramFiles) -> FileLine | None:
+    """The first line of calls that need nothing of each other: the module's own, or, where each is made by
+    another call of one function (``embed(x)``, ``embed(y)``), those of the function."""
+    frames = [call.frame for call in calls]
+    function = frames[0].function
+    try:
+        found = _independent(frames)
+        if not found and function is not None and len({frame.number for frame in frames}) == len(calls):
+            frames = [call.caller for call in calls if call.caller is not None]
+            found = len(frames) == len(calls) and len({frame.number for frame in frames}) == 1
+            found = found and _independent(frames, function.name)
+            found = found and not any(map(_is_kept, ast.walk(function)))
+    except RecursionError:  # of expressions that are nested very deep
+        return None
+    keeps = any(_keeps(rows[call.row], call.row, rows, sources) for call in calls)
+    return frames[0].line if found and not keeps else None
+
+
+def _independent(frames: Sequence[_Frame], function: str = "") -> bool:
+    """Whether statements of one block make all calls, each by an expression of its own and of the same object
+    (by a ``function`` of that name), and none needs another one's result."""
+    made = Counter(frame.statement for frame in frames)
+    block = _block(frames[0].source, list(made))
     if block is None:
         return False
-    try:
-        texts = [Counter(_text(call.func) for call in _calls(statement)) for statement in made]
-        same = [text for text in texts[0] if text and [found[text] for found in texts] == list(made.values())]
-        places = sorted(block.index(statement) for statement in made)
-        return (
-            len(same) == 1
-            and _needs_nothing(block[places[0] : places[-1] + 1], same[0])
-            and not any(_keeps(rows[call.row], call.row, rows, sources) for call in calls)
-        )
-    except RecursionError:  # of expressions that are nested very deep
-        return False
+    texts = [Counter(_text(call.func) for call in _calls(statement)) for statement in made]
+    same = [text for text in texts[0] if text and [found[text] for found in texts] == list(made.values())]
+    same = [text for text in same if not function or text.rpartition(".")[2] == function]
+    places = sorted(block.index(statement) for statement in made)
+    return len(same) == 1 and _needs_nothing(block[places[0] : places[-1] + 1], same[0])
 
 
 def _calls(statement: ast.stmt) -> list[ast.Call]:
@@ -193,10 +224,13 @@ def _keeps(call: NotedLine, number: int, rows: Sequence[NotedLine], sources: Pro
     for source, statement, _ in map(sources.located, lines):
         if source is None or statement is None:
             return True
-        for node in source.parts[statement]:
-            if isinstance(node, ast.Attribute) and _is_bound(node):
-                return True
-            writes = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-            if writes and WRITES.fullmatch(node.func.attr) and root(node.func.value) == "self":  # pyright: ignore
-                return True
+        if any(map(_is_kept, source.parts[statement])):
+            return True
     return False
+
+
+def _is_kept(node: ast.AST) -> bool:
+    """Whether something is written into an object that stays."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return bool(WRITES.fullmatch(node.func.attr)) and root(node.func.value) == "self"
+    return isinstance(node, ast.Attribute) and _is_bound(node)
