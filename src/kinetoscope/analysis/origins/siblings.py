@@ -48,7 +48,7 @@ SCHEMA = {
 }
 
 
-class _Frame(NamedTuple):
+class _Running(NamedTuple):
     """A function of the program that runs, or no function, and the statement in which it is."""
 
     number: int  # of the call
@@ -62,8 +62,8 @@ class _Call(NamedTuple):
     """A module's call: its row among the noted lines, what made it, and what called that."""
 
     row: int
-    frame: _Frame
-    caller: _Frame | None
+    frame: _Running
+    caller: _Running | None
 
 
 @remembered
@@ -97,7 +97,7 @@ def _of_step(
 def _by_caller(rows: Sequence[NotedLine], sources: ProgramFiles) -> list[list[_Call]]:
     """Calls of modules of one class by one function within one call of a module, of two calls or more, in the
     order of the first."""
-    around, running = defaultdict[int, list[int]](list), defaultdict[int, list[_Frame]](list)
+    around, running = defaultdict[int, list[int]](list), defaultdict[int, list[_Running]](list)
     groups = defaultdict[tuple[object, ...], list[_Call]](list)
     for number, row in enumerate(rows):
         frames, outer = running[row.lane], around[row.lane]
@@ -113,16 +113,16 @@ def _by_caller(rows: Sequence[NotedLine], sources: ProgramFiles) -> list[list[_C
     return [calls for calls in groups.values() if len(calls) > 1]
 
 
-def _reach(frames: list[_Frame], number: int, line: FileLine, sources: ProgramFiles) -> None:
-    """What runs once a line is reached: a function that runs already, whose line is noted again when a call
-    returns to it, or one that is called."""
+def _reach(frames: list[_Running], number: int, line: FileLine, sources: ProgramFiles) -> None:
+    """Note what runs once a line is reached: a function that runs already, whose line is noted again when a
+    call returns to it, or one that is called."""
     source, statement, function = sources.located(line)
     if source is None or statement is None:
         return
     places = [place for place, frame in enumerate(frames) if frame.function is function]
     place = places[-1] if places else 0 if function is None else len(frames)
     number = frames[place].number if places else number
-    frames[place:] = [_Frame(number, line, source, statement, function)]
+    frames[place:] = [_Running(number, line, source, statement, function)]
 
 
 def _apart(calls: Sequence[_Call], rows: Sequence[NotedLine], sources: ProgramFiles) -> FileLine | None:
@@ -143,7 +143,7 @@ def _apart(calls: Sequence[_Call], rows: Sequence[NotedLine], sources: ProgramFi
     return frames[0].line if found and not keeps else None
 
 
-def _independent(frames: Sequence[_Frame], function: str = "") -> bool:
+def _independent(frames: Sequence[_Running], function: str = "") -> bool:
     """Whether statements of one block make all calls, each by an expression of its own and of the same object
     (by a ``function`` of that name), and none needs another one's result."""
     made = Counter(frame.statement for frame in frames)
