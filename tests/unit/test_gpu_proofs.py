@@ -138,6 +138,44 @@ def test_what_is_said_of_a_step_is_compared_with_the_clock_of_the_recorded_proce
     assert (counts["step"], counts["even"], counts["agree"]) == (0, 1, 0)
 
 
+@pytest.mark.parametrize(
+    ("first", "at_most", "saving_us", "right"),
+    [
+        ([], None, 4_900, "modest"),  # a twentieth, where no first advice has rules
+        ([], None, 5_100, "second"),
+        ([], 0.02, 2_100, "second"),
+        (["compile"], 0.02, 1_900, "modest"),
+        (["compile"], 0.02, 0, "modest"),  # no finding at all
+        (["compile"], None, 1_900, "second"),  # something is wrong
+        (["loss"], 0.02, 9_000, "first"),
+    ],
+)
+def test_where_nothing_is_wrong_a_first_finding_that_promises_little_is_right(
+    monkeypatch: pytest.MonkeyPatch, first: list[str], at_most: float | None, saving_us: int, right: str
+) -> None:
+    monkeypatch.syspath_prepend(str(UNSEEN))
+    judging = import_module("judging")
+    answer = ANSWER | {"first": {"do": "nothing", "rules": first}, "second": {"rules": ["loss"]}}
+    answer |= {"at_most": at_most} if at_most else {}
+    finding = {
+        "rule": "sync-in-step",
+        "title": "The loss is read",
+        "advice": "Rarely.",
+        "saving_us": saving_us,
+    }
+    document = {
+        "as_it_runs": {"mean_us": 100_000, "step_us": {"median": 100_000}, "round": None},
+        "whole_run": None, "findings": [finding] if saving_us else [],
+    }  # fmt: skip
+    result = {"runs": [{"fix": "", "ms": 100.0}], "record": {"ms": 100.0, "steps": 50, "status": 0}}
+    counts = Counter[str]()
+    lines = judging.judged("one", answer, result, document, counts)
+    assert {what: counts[what] for what in ("first", "modest", "second") if counts[what]} == {right: 1}
+    said = [line for line in lines if line.startswith("  nothing wrong")]
+    assert bool(said) == (at_most is not None or not first)
+    assert all(f"promises {saving_us / 1e5:.1%} of the step" in line for line in said)
+
+
 @pytest.mark.slow  # two programs recorded
 def test_a_line_of_the_recorder_is_not_the_program_s_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(UNSEEN)

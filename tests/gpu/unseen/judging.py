@@ -9,6 +9,10 @@ compared with the nearest value there. Said of a step is its mean; of steps in r
 (`as_it_runs.round`) also its mean with its share of the round: an author's clock has that in it or has
 not, the nearer counts and is named. Programs whose plain and recorded runs differ by more than `AGREE`
 say nothing of three percent.
+
+Where nothing is wrong (`at_most` in the answers, or no rules of a first advice) whatever comes first is
+right that promises no more than that share of the step; how often the first finding is the expert's first
+advice is also said without these.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ import proving  # noqa: E402
 SAVES = 0.05  # of the step: what "saves" in expected.json means
 AGREE = 0.03  # of a step: how near what is said and the program's own clock are to be
 NEAR = 0.1  # how near they are where the step is called right
+MODEST = 0.05  # of the step: what may be promised where nothing is wrong, unless the answers say how much
 
 
 def reports(out: Path, names: list[str]) -> dict[str, dict[str, Any]]:
@@ -72,6 +77,7 @@ def judge(out: Path, answers: dict[str, Any]) -> None:
         "even": 0,
         "agree": 0,
         "first": 0,
+        "modest": 0,
         "second": 0,
         "useless": 0,
         "fixes": 0,
@@ -87,8 +93,10 @@ def judge(out: Path, answers: dict[str, Any]) -> None:
         "and its time within a tenth of the program's clock;",
         f"{counts['even']} run plainly and recorded within 3 % of each other, and of these what is said of a "
         f"step is within 3 % of the program's clock {counts['agree']} times;",
-        f"the first finding is the expert's first advice {counts['first']} times, the second "
-        f"{counts['second']} times, one that saves nothing {counts['useless']} times.",
+        f"the first finding is the expert's first advice {counts['first'] + counts['modest']} times, "
+        f"the second {counts['second']} times, one that saves nothing {counts['useless']} times;",
+        f"of these {counts['modest']} times nothing is wrong and it promises no more than it may: without "
+        f"them it is the first advice {counts['first']} times.",
         f"{counts['fixes']} fixes surely saved something; {counts['promised']} were promised something, "
         f"{counts['near']} within 0.67 and 1.5. The expert foresaw {counts['foreseen']} of all fixes.",
     ]
@@ -149,6 +157,9 @@ def judged(
     else:
         lines.append("  step said       none")
     findings = document["findings"]
+    step_us = min(said)[2] if said else own_ms * 1e3 * factor
+    share = findings[0]["saving_us"] / step_us if findings else 0.0
+    may = may_promise(expected)
     for place, finding in enumerate(findings[:3], 1):
         verdict = [
             what for what in ("first", "second", "no_use") if belongs(finding, expected[what]["rules"])
@@ -158,14 +169,26 @@ def judged(
             f"{finding['title'][:90]} [{', '.join(verdict) or 'neither'}]"
         )
     rules = {what: expected[what]["rules"] for what in ("first", "second", "no_use")}
-    if findings:
-        is_first = belongs(findings[0], rules["first"])
-        counts["first"] += is_first
-        counts["second"] += not is_first and belongs(findings[0], rules["second"])
-        counts["useless"] += not is_first and belongs(findings[0], rules["no_use"])
+    is_first = bool(findings) and belongs(findings[0], rules["first"])
+    modest = not is_first and may is not None and share <= may
+    counts["first"] += is_first
+    counts["modest"] += modest
+    if findings and not is_first and not modest:
+        counts["second"] += belongs(findings[0], rules["second"])
+        counts["useless"] += belongs(findings[0], rules["no_use"])
+    if may is not None:
+        lines.append(
+            f"  nothing wrong   the first finding promises {share:.1%} of the step, "
+            f"{'no more than' if share <= may else 'more than'} the {may:.0%} that it may"
+        )
     place = next((i for i, one in enumerate(findings, 1) if belongs(one, rules["first"])), None)
     lines.append(f"  expert, first   {expected['first']['do']} (finding {place or '–'})")
     return lines + fixes(expected, runs, findings, factor, counts)
+
+
+def may_promise(expected: dict[str, Any]) -> float | None:
+    """The share of the step that the first finding may promise where nothing is wrong, or None."""
+    return expected.get("at_most", None if expected["first"]["rules"] else MODEST)
 
 
 def said_of_a_step(document: dict[str, Any]) -> list[tuple[float, str]]:
