@@ -14,14 +14,15 @@ from kinetoscope.recording.manifest import BatchPadding, Manifest, RankRecord, S
 STEPS, US, KERNELS = 3, 1_003.0, 4
 
 
-def training(padding: BatchPadding | None, before: str | None = None) -> RankView:
+def training(padding: BatchPadding | None, before: str | None = None, optimizer: bool = True) -> RankView:
     program = Eager()
     for _ in range(STEPS):
         if before:
             program.note(before)
         for _ in range(KERNELS):
             program.run("aten::mm", kernel="gemm", us=US)
-        program.optimizer()
+        if optimizer:
+            program.optimizer()
         program.step()
     view = program.view()
     record = RankRecord(rank=0, steps=StepTimings(found_by="optimizer", padding=padding))
@@ -85,3 +86,9 @@ def test_who_gets_lengths_may_have_taken_them_out(op: str) -> None:
     assert not list(padded_tokens.find(training(padding, before=op)))
     by_mask = BatchPadding(tokens=1000, padding=600, beyond=400, rows=5)
     assert list(padded_tokens.find(training(by_mask, before=op)))
+
+
+def test_a_table_that_answers_are_written_into_has_lengths_too() -> None:
+    padding = BatchPadding(tokens=1000, padding=600, beyond=400, rows=5, by_lengths=True)
+    assert not list(padded_tokens.find(training(padding, optimizer=False)))
+    assert list(padded_tokens.find(training(replace(padding, by_lengths=False), optimizer=False)))

@@ -15,10 +15,10 @@ How it decides
     ignore some (-100), all of one token: a tenth of the tokens or more are padding. Where there
     are none, what models are called with in the step whose lines are noted: of two tables of integers the one
     is the other's mask where its zeros are at one end of each row, and all of the same token; or as many
-    integers as a table has rows are their lengths, where what comes after them is all of the same token, and
-    no op of the step takes padding out (``nonzero``, a mask as index, ``pack_padded_sequence``). All device
-    work but the optimizer's is taken to be of tokens, and to shrink as they get fewer; 3 µs of each kernel
-    stay.
+    integers as a table has rows are their lengths, where what comes after them is all of the same token, the
+    step trains, and no op of it takes padding out (``nonzero``, a mask as index, ``pack_padded_sequence``).
+    All device work but the optimizer's is taken to be of tokens, and to shrink as they get fewer; 3 µs of
+    each kernel stay.
     Where half of the padding or more lies beyond the longest text of its batch, that part is saved; else all
     of it, which batches of like length nearly do. Of either, half of the multiple to which lengths are
     rounded up stays in each row, but on a CPU. Places that lengths tell are taken out, all of their padding.
@@ -51,7 +51,8 @@ def find(view: RankView) -> Findings:
     seen = view.record.steps.padding if view.record else None
     if seen is None or seen.padding < WORTH * seen.tokens:
         return
-    if seen.by_lengths and matching(view.trace.host_events, "name", TAKES_OUT).any():
+    # Without training, answers may be written into such a table, and their newest token looked at alone.
+    if seen.by_lengths and (not trains(view) or matching(view.trace.host_events, "name", TAKES_OUT).any()):
         return
     to_longest = 2 * seen.beyond >= seen.padding and not seen.by_lengths
     # A CPU's ops take any length, and what is taken out has none.
