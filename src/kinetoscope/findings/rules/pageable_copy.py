@@ -148,8 +148,9 @@ def prepared(view: RankView, idle: pl.DataFrame, basis: str, other: str) -> Prep
     cause before the same copies, and with what page-locked memory saves of them, each if it takes less."""
     us, saving = view.us_of(idle, "idle_ns"), savings.idle(view, idle, basis)
     ends = idle.filter(matching(view.trace.device_events, "name", SENT).gather(idle["next"]))
-    if 2 * view.us_of(ends, "idle_ns") <= us:
-        return Preparation(saving, False, "")
+    is_sent = 2 * view.us_of(ends, "idle_ns") > us
+    if not is_sent or saving.share < LOW:
+        return Preparation(saving, is_sent, "")
     others = view.idle(other).join(ends, on="next", how="semi")
     if 0 < view.us_of(others, "idle_ns") <= us:
         both = pl.concat([one.select("start_ns", "end_ns") for one in (idle, others)])
