@@ -121,7 +121,7 @@ class Together(MADDPG):
     @staticmethod
     def learn(optimizer, weights, loss):
         for weight, gradient in zip(weights, torch.autograd.grad(loss, weights), strict=True):
-            weight.grad = gradient
+            weight.grad = gradient.contiguous()  # as a fused optimizer takes it
         squares = sum(weight.grad.flatten(1).square().sum(1) for weight in weights)
         factor = (LONGEST / (squares.sqrt() + 1e-6)).clamp(max=1)
         for weight in weights:

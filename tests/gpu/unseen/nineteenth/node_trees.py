@@ -26,7 +26,9 @@ def entmax15(z, dim):
     shape[dim] = -1
     rho = torch.arange(1, z.shape[dim] + 1, device=z.device, dtype=z.dtype).view(shape)
     mean, squares = ordered.cumsum(dim) / rho, ordered.square().cumsum(dim) / rho
-    delta = ((1 - rho * (squares - mean.square())) / rho).clamp(min=0)
+    delta = ((1 - rho * (squares - mean.square())) / rho).clamp(
+        min=1e-12
+    )  # no root of nothing: it has no slope
     tau = mean - delta.sqrt()
     support = (tau <= ordered).sum(dim, keepdim=True)
     return (z - tau.gather(dim, support - 1)).clamp(min=0).square()
@@ -35,7 +37,7 @@ def entmax15(z, dim):
 def entmoid15(z):
     """The same of two, of which one is zero."""
     size = z.abs()
-    tau = (size + (8 - size.square()).clamp(min=0).sqrt()) / 2
+    tau = (size + (8 - size.square()).clamp(min=1e-12).sqrt()) / 2
     tau = torch.where(tau <= size, torch.full_like(tau, 2.0), tau)
     small = 0.25 * (tau - size).clamp(min=0).square()
     return torch.where(z >= 0, 1 - small, small)
