@@ -214,6 +214,10 @@ def test_what_usual_steps_run_as_well_cannot_run_less_often() -> None:
     assert "in score (train.py:7), which usual steps run as well" in found.title
     assert (found.saving.us, found.saving.most_us) == (0, pytest.approx(40_000))
     assert not list(new_shapes.find(view))  # the kernel's grid is the same in each step
+    (found,) = rare_long_steps.find(
+        with_lines(long_steps(SAVING), noted(("aten::mm", "train.py(81): save_checkpoint")))
+    )
+    assert found.title.endswith("in save_checkpoint (train.py:7): writing files")
 
 
 def test_long_steps_of_a_function_whose_shapes_vary_are_those_in_which_a_library_plans() -> None:

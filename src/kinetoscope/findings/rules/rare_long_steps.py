@@ -18,8 +18,8 @@ How it decides
     function it is: it is seen in a row for at least half of what a long step takes more, no more than twice
     as often as those come, and takes half to twice of what they add to all steps; it neither begins a step
     nor calls a backward pass or an optimizer. Its time, spread over all steps, is promised, as far as long
-    steps add it; of one that usual steps run as well nothing is: it cannot run less often. Long steps in
-    which a library plans for new sizes are left to ``new-shapes``.
+    steps add it; of one that usual steps run as well nothing is: it cannot run less often, unless it writes
+    files. Long steps in which a library plans for new sizes are left to ``new-shapes``.
 
     Where no function is it, calls that wait for the device last as long as the device works, wherever the
     host waits: nothing is promised of them; and of what else the samples of the whole run show to be
@@ -117,8 +117,9 @@ def _function(view: RankView) -> LongSteps | None:
 
 
 def _in_usual_steps(view: RankView, found: LongSteps) -> bool:
-    """Whether ops of the function are in the step whose lines are known."""
-    return view.lines is not None and found.function in view.lines.rows["function"]
+    """Whether ops of the function are in the step whose lines are known, and it is not known to save."""
+    usual = view.lines is not None and found.function in view.lines.rows["function"]
+    return usual and found.does != "saving"
 
 
 def _in_function(view: RankView, found: LongSteps, timed: Unprofiled) -> Finding:
