@@ -45,7 +45,8 @@ def find(view: RankView) -> Findings:
     if saving.share < MEDIUM:
         return
     # Replayed together, ranks wait no longer than they must.
-    saving = replace(saving, together={view.rank: shorten(early["id"], early["duration_ns"])})
+    whole_ones = shorten(early["id"], early["duration_ns"])
+    saving = replace(saving, together={view.rank: whole_ones | saving.change})
     most = whole(work["passes"].max())
     yield Finding(
         title=f"Gradients of {most} batches are accumulated for an optimizer step, and ranks reduce them "
