@@ -283,6 +283,19 @@ def test_calls_of_a_module_in_a_row_may_be_one() -> None:
     assert finding.saving.us > 0
 
 
+@pytest.mark.parametrize("by_caller", [0, 2])
+def test_what_the_caller_computes_between_calls_is_what_the_next_one_needs(by_caller: int) -> None:
+    view = calls(0, 3, 0, 3)
+    net = " ".join(["aten::mm"] * (20 - by_caller))
+    lines = [
+        (f"Net/{net}", "run.py(2): forward"),
+        ("aten::mm", "run.py(9): sample"),
+        ("aten::mm", "run.py(9): sample"),
+    ]
+    run = replace(view.run, lines={0: traces.noted(*lines[: 1 + by_caller])})
+    assert bool(list(split_batches.find(RankView(run, view.trace)))) == (not by_caller)
+
+
 def jacobian(rows: int, blocks: int = 8) -> Program:
     """Steps that take a gradient of one graph of three ops for each row, and then one of the loss."""
     program = Program()

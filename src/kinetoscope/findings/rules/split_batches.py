@@ -17,9 +17,10 @@ How it decides
     optimizer step after them, which uses the gradients of all (else it is ``discarded-gradients``). As many
     of them become one as memory allows, taking it that all memory of the peak grows with the batch; where the
     peak is not known, that they fit is the condition of the saving.
-    Calls in a row: steps that are calls of one module, where a call launches only the module's kernels and
-    the next call launches the same kernels and little else. No trace shows whether the second call needs
-    the first one's result: that it does not is the condition of the saving. Of kernels that become one, the
+    Calls in a row: steps that are calls of one module, where a call launches only the module's kernels, by
+    the lines of a step where they are known, and the next call launches the same kernels and little else. No
+    trace shows whether the second call needs the first one's result: that it does not is the condition of the
+    saving. Of kernels that become one, the
     longest one's time remains; where their blocks fill the device, the time of all remains, less 3 µs for
     each, in which blocks are launched and the last one
     is waited for. Half of the products of a backward pass are of weights, and add up in any case. Additions
@@ -149,7 +150,7 @@ def _in_a_row(view: RankView) -> Findings:
         return
     work = work.join(rows.select("step", "joint", "later"), on="step", maintain_order="left")
     work = work.with_columns(pl.col("step").alias("pass")).drop_nulls("joint")
-    if not _same(work, short):
+    if not _same(work, short) or _works_in_between(view, work):
         return
     yield Finding(
         subject="in a row",
@@ -316,6 +317,18 @@ def _same(work: pl.DataFrame, short: int) -> bool:
     calls = pl.col("pass").n_unique() == begin.group_by("joint").agg(pl.n_unique("pass"))["pass"].max()
     fewest = names.group_by("joint", "name", "grid").agg(pl.min("len"), calls=calls).filter("calls")
     return whole(fewest.group_by("joint").agg(pl.sum("len"))["len"].min()) >= (1 - FEW) * short
+
+
+def _works_in_between(view: RankView, work: pl.DataFrame) -> bool:
+    """Whether the caller computes something between two calls of a row, by the lines of a step: the next call
+    is then of what comes of the one before, as in a sampler's loop."""
+    if view.lines is None:
+        return False
+    by_caller = view.lines.rows["modules"].gather(work["op"]).is_null()
+    between = work.with_columns(by_caller=by_caller).filter(
+        pl.col("step") < pl.col("step").max().over("joint")
+    )
+    return bool(between["by_caller"].any() and not between["by_caller"].all())
 
 
 def _saving(view: RankView, work: pl.DataFrame) -> Saving:
