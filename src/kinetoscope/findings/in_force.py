@@ -124,7 +124,9 @@ def fewer_launches(view: RankView) -> Remedy:
     """The measures that give the device more work behind each launch and are not in use yet."""
     if gave_up := blocked(view):
         return Remedy(f"torch.compile gave up on {gave_up[0].function}: remove what blocks it first.")
-    larger, gain = ("larger batches, ", larger_batch(view)) if trains(view) else ("", "")
+    generates = view.record is not None and view.record.steps.found_by == "request"
+    larger = "larger batches, " if trains(view) else "several prompts at once, " if generates else ""
+    gain = larger_batch(view) if larger else ""
     if maker(view.trace) not in WITH_GRAPHS:
         return Remedy(f"Put more work behind each launch ({larger}torch.compile).{gain}")
     if captures(view):

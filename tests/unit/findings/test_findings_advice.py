@@ -94,6 +94,16 @@ def test_larger_batches_are_for_training() -> None:
     assert "larger batches" in in_force.fewer_launches(trained).advice
 
 
+def test_a_program_that_generates_is_advised_several_prompts_at_once() -> None:
+    program = Eager()
+    for _ in range(3):
+        program.run("aten::mm", kernel="gemm")
+        program.step()
+    for found_by, advised in (("request", True), ("module", False)):
+        advice = in_force.fewer_launches(program.view(found_by)).advice
+        assert ("several prompts at once" in advice) == advised
+
+
 def test_no_graph_holds_what_waits_for_the_device() -> None:
     """Two of the three calls; the profiler's own flush is none of the step's."""
     waits = [
