@@ -54,7 +54,7 @@ def find(view: RankView) -> Findings:
         affected_us=view.us_of(early),
         saving=saving,
         evidence=[evidence.of(view, "reductions before the last pass", early)],
-        advice="Reduce them once, in the last backward pass: run the others, forward too, in no_sync().",
+        advice="Reduce gradients once, in the last backward pass: run the others, forward too, in no_sync().",
         snippet="with nullcontext() if last else model.no_sync():\n    loss(model(x), y).backward()",
         source=evidence.source(view, early["op"]),
     )

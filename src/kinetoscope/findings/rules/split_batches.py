@@ -175,7 +175,8 @@ def _apart(view: RankView) -> Findings:
             affected_us=view.us_of(one.work),
             saving=one.saving,
             evidence=[evidence.of(view, f"{calls} calls", one.work)],
-            advice="Make it one call on all inputs and take the result apart; batch norms then see all.",
+            advice=f"Call {module} once, on all inputs together, and take its result apart; batch norms then "
+            "see all of them.",
             snippet="first, second = model(torch.cat([x, y])).chunk(2)",
             source=one.line,
         )
