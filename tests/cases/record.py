@@ -331,7 +331,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--one", nargs=2, metavar=("CASE", "SIDE"), help=argparse.SUPPRESS)
     parser.add_argument("--answer", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     out: Path = arguments.out
     out.mkdir(parents=True, exist_ok=True)
 
