@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import polars as pl
 import pytest
 
 import traces
@@ -94,8 +95,14 @@ def test_a_loop_of_which_all_passes_could_be_one(tmp_path: Path) -> None:
 
 
 def test_what_its_passes_cost_in_the_backward_pass_goes_as_well(tmp_path: Path) -> None:
-    (finding,) = looped_ops.find(training(tmp_path, learns=True))
+    view = training(tmp_path, learns=True)
+    (finding,) = looped_ops.find(view)
     assert finding.saving.us == pytest.approx(9 * (2 + 2 * EACH * 20), rel=0.05)
+    # As much of each step: the first one's as well as the last one's.
+    marks = view.trace.steps.select("start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    host = finding.saving.change.host.with_columns(lasts=pl.col("end_ns") - pl.col("start_ns"))
+    each = [host.filter(pl.col("start_ns").is_between(*mark))["lasts"].sum() for mark in marks.rows()]
+    assert each == pytest.approx([each[0]] * STEPS, rel=0.05)
 
 
 def test_kernels_compute_what_they_did(tmp_path: Path) -> None:
