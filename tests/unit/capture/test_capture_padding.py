@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from kinetoscope.capture import torch_private  # noqa: E402
 from kinetoscope.capture.recorder.lines import Lines  # noqa: E402
 from kinetoscope.capture.steps.ledgers import Ledgers  # noqa: E402
-from kinetoscope.capture.steps.padding import ENOUGH, PaddingGiven  # noqa: E402
+from kinetoscope.capture.steps.padding import ENOUGH, MOST_HELD, PaddingGiven  # noqa: E402
 from kinetoscope.recording.manifest import BatchPadding, LossLabels  # noqa: E402
 
 WIDTH = 16
@@ -353,3 +353,9 @@ def test_labels_that_losses_ignore_are_counted(
     step: Callable[[], object], expected: tuple[int, int, int] | None
 ) -> None:
     assert seen_in(step).ignored() == (None if expected is None else LossLabels(*expected))
+
+
+def test_no_more_of_the_program_s_memory_is_kept_than_one_large_table_takes() -> None:
+    words = torch.zeros(1 << 10, 1 << 10, dtype=torch.long)
+    seen = seen_in(lambda: [Encoder()(words, torch.ones_like(words)) for _ in range(4)])
+    assert len(seen.batches) == MOST_HELD // (2 * words.numel())

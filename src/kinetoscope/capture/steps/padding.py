@@ -25,7 +25,7 @@ TOKENS, MASK = "input_ids", "attention_mask"
 IGNORED = -100  # by losses of torch, unless they are given another label
 ENOUGH = 16  # batches
 MOST = 1 << 18  # tokens of a batch, which take a quarter of a millisecond
-MOST_HELD = 1 << 22  # numbers of a table that is kept until its step is over, …
+MOST_HELD = 1 << 22  # numbers of all tables that are kept until their step is over, …
 SAMPLE = 256  # … of which so many rows are read where there are more than ``MOST``
 MOST_LABELS = 1 << 16  # of a batch, which take some milliseconds where any is ignored
 
@@ -124,6 +124,7 @@ class PaddingGiven:
     def __init__(self) -> None:
         # of each call tables that may be tokens and their mask, what may be lengths, and which rows are read
         self.batches: list[tuple[list[Any], list[Any], int]] = []
+        self.held = 0  # numbers in these
         self.others = False  # something is computed of more than tokens, such as pictures
         self.of_losses: list[tuple[Any, int]] = []  # labels, and which of them are ignored
         self.of_functions: list[tuple[Any, int]] = []
@@ -136,10 +137,13 @@ class PaddingGiven:
         with contextlib.suppress(Exception), torch_private.asked_in_silence():
             given = [one for value in frame.f_locals.values() for one in torch_private.tensors_in(value)]
             self.others |= any(one.dim() > 2 for one in given)
-            numbers = [one for one in given if not one.is_floating_point() and one.numel() <= MOST_HELD]
+            numbers = [one for one in given if not one.is_floating_point()]
             tables = [one for one in numbers if one.dim() == 2]
             lengths = [one for one in numbers if one.dim() == 1 and one.element_size() > 1]
-            if tables and len(tables) + len(lengths) > 1 and len(self.batches) < ENOUGH:
+            held = self.held + sum(one.numel() for one in (*tables, *lengths))
+            several = tables and len(tables) + len(lengths) > 1
+            if several and len(self.batches) < ENOUGH and held <= MOST_HELD:
+                self.held = held
                 many = max(one.numel() for one in tables) > MOST
                 self.batches.append((tables, lengths, max(1, len(tables[0]) // SAMPLE) if many else 1))
 
