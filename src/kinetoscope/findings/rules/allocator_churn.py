@@ -9,11 +9,10 @@ Why it is slow
     Each call takes up to a millisecond, and ``cudaFree`` waits for the device to finish all it has.
 
 How it decides
-    Such calls in at least two steps, in half of the steps or more (a recording without steps: ten in the
-    later half of its launches: its start takes memory; and then it is at most medium). What the driver does
-    inside a call of the runtime is that call. The saving is the time that the device idles during the calls
-    and as long again behind them. Where the allocator's history was recorded (`run --memory`), it shows what
-    the program gave back itself, and where.
+    Such calls in at least two steps, in half of the steps or more (without steps: ten in the later half of
+    its launches, and then it is at most medium). The saving is the time that the device idles during the
+    calls and as long again behind them. The allocator's history (`run --memory`) shows what the program gave
+    back itself, and where.
 
 What to do
     Remove ``empty_cache()``; ``PYTORCH_ALLOC_CONF=expandable_segments:True`` against fragmentation; pad to a

@@ -12,11 +12,10 @@ Why it is slow
 
 How it decides
     In compiled regions, with no template kernel in the recording and no autotuning of products in the compile
-    log. Products whose recorded shapes say that memory bounds them, at less than half of the peak bandwidth,
-    20 µs or more each: the saving is the same bytes at 60 % of the peak. That is a guess on the careful side;
-    on an H200 the template for 8192 products of 32 × 32 reached 86 %, the library 36 %. For a pointwise
-    kernel that directly follows a product (3 % of the step or more) no saving is claimed: two products
-    followed by a GELU gained nothing there, since max-autotune kept cuBLAS for both.
+    log. Products of 20 µs or more that memory bounds by their shapes, at less than half of the peak
+    bandwidth: the saving is the same bytes at 60 % of the peak, a careful guess (on an H200 the template for
+    8192 products of 32 × 32 reached 86 %, the library 36 %). For a pointwise kernel that directly follows a
+    product (3 % of the step or more) none is claimed: two products followed by a GELU gained nothing there.
 
 What to do
     ``torch.compile(model, mode="max-autotune-no-cudagraphs")``, and measure: ``kinetoscope tune`` does.

@@ -10,10 +10,9 @@ Why it is slow
 
 How it decides
     The first step's host time is at least 1.5 times the median of the later steps and 125 µs longer. Without
-    steps: a call of the runtime (a launch, making the device's context or a stream), or an op before its
-    own launch, that took a millisecond or more while the device had nothing to do. A recording that
-    notes the steps that it let pass before (``kinetoscope run`` does) has no start-up costs: what its first
-    step takes longer is the profiler's beginning, or a step of another kind.
+    steps: a call of the runtime, or an op before its own launch, that took a millisecond or more while the
+    device had nothing to do. Where steps were let pass before, as ``kinetoscope run`` does, there are no
+    start-up costs.
 
 What to do
     Run some steps before the profiler starts, and use the schedule's warm-up:

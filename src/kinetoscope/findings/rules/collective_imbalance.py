@@ -9,11 +9,9 @@ Why it is slow
 
 How it decides
     Recorded split sizes whose largest is at least 1.5 times their mean, or exposed waiting of 3 % of the step
-    with no straggler, and no rank waited for in more than 60 % of it. Of ranks that take turns in being late
-    what that costs is saved, as the report tells it. An even load brings the slowest down to
-    the mean, not to the fastest: else saved is what the job's step gains, all ranks replayed together, if no
-    rank takes longer than the mean of all to reach a collective. With one rank's recording alone, half of the
-    waiting counts as saved.
+    with no straggler, and no rank waited for in more than 60 % of it. Of ranks that take turns what that
+    costs is saved; else what the job's step gains, all ranks replayed together, if no rank takes longer than
+    the mean of all to reach a collective. With one rank's recording alone, half of the waiting.
 
 What to do
     Balance what is sent: an auxiliary load-balancing loss or capacity limit for experts, sequences packed by

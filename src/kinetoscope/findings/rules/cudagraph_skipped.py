@@ -9,11 +9,9 @@ Why it is slow
 
 How it decides
     The compile log's reason: inputs on the CPU, mutated inputs, dynamic shapes, ops that cannot be captured.
-    A function whose recorded region launches a graph did use it, whatever the log leaves out. The saving is
-    the recording's launch-bound idle time; without a recording none is claimed. Neither where an entry into
-    compiled code launches ten times or less: a graph costs its own launch, copies of its inputs and the
-    checks before it, which is what so few launches cost (two small programs took 16 and 32 µs longer
-    with a graph than without).
+    The saving is the recording's launch-bound idle time; without a recording none is claimed. Neither where
+    an entry into compiled code launches ten times or less: a graph's own launch, copies of its inputs and
+    checks cost as much (two small programs took 16 and 32 µs longer with a graph than without).
 
 What to do
     By the reason: keep everything on the device, clone an input instead of changing it, fix the

@@ -11,11 +11,10 @@ Why it is slow
 
 How it decides
     Ops on the CPU that gather (``aten::stack``, ``index``, ``index_select``, ``gather``, ``cat``) in the
-    threads that launch, where a megabyte or more is sent each step. Where a loader's ``__next__`` consists
-    mostly of such ops and of taking single samples (``aten::select``), all of it goes: the rest is Python
-    that calls them. With them go the copies to the device, and the silences in which their lines give memory
-    back. From 3 % of the step on. Whether the data fit is not in a recording: the memory that the device has
-    left is named.
+    threads that launch, where a megabyte or more is sent each step; where a loader's ``__next__`` consists
+    mostly of such ops and of taking single samples, all of it. With them go the copies to the device. From 3
+    % of the step on. Whether the data fit is not in a recording: the memory that the device has left is
+    named.
 
 What to do
     Send the data set to the device once and index it there with the batch's numbers. If it does not fit: take

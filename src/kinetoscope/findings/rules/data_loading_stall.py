@@ -9,21 +9,15 @@ Why it is slow
     shortens it. Or a batch is ready, and the training thread takes long to unpack it.
 
 How it decides
-    Where the recording timed steps without the profiler, by how long they waited for the loader. A batch
-    that was ready still has to be taken over; more workers do not shorten that. (The recording says which
-    batches were ready. In an older recording it is a wait of like length in every step, of at most a tenth
-    of it.) Longer waits mean that no batch was ready. They are summed over whole rounds of the workers,
-    because batches come in bursts. With enough workers a step takes as long as the steps that did not wait.
-    W workers that make one batch per step need W steps for each; enough are as many as make that longer
-    than the step without waiting. Workers share the cores with the program: on n cores a step cannot be
-    shorter than the nth part of one batch and the rest of the step together. Where not even as many workers
-    as there are cores would keep up, batches have to become cheaper too. How much cheaper they can be is
-    not known: what is promised is the middle between the saving of workers alone and all of the waiting.
-    Without workers, a loader that does little but pick samples out of tensors takes whole batches with one
-    index; all but the copying into the batch is saved then. Otherwise loading is host time like any other,
-    less what is hidden behind device work; in a program without a device, the nth part of it remains on n
-    cores. If no steps were timed without the profiler, it is idle time of the cause ``data-loading``, and in
-    a recording without device work the time in ``__next__`` itself.
+    Where the recording timed steps without the profiler, by how long they waited for the loader, summed over
+    whole rounds of its workers. A batch that was ready still has to be taken over, which more workers do not
+    shorten. W workers that make one batch per step need W steps for each: enough are as many as make that
+    longer than the step without waiting. They share the cores with the program: on n cores a step takes at
+    least the nth part of one batch and the rest of the step. Where all cores would not keep up, the middle
+    between the saving of workers alone and all of the waiting is promised. Without workers, all of the
+    loading goes that device work does not hide; of a loader that picks samples out of tensors all but the
+    copying into the batch; without a device all but the nth part. Where no steps were timed, it is idle time
+    of the cause ``data-loading``, or the time in ``__next__``.
 
 What to do
     As many workers as suffice (``num_workers``), ``persistent_workers=True``, ``pin_memory``, which unpacks

@@ -9,12 +9,11 @@ Why it is slow
     Adam moves seven times that, or twenty times unfused, for rows that nothing asked for.
 
 How it decides
-    ``embedding_dense_backward`` and ``_embedding_bag_dense_backward`` whose fill with zeros takes at
-    least twice as long as their longest kernel that adds up or writes rows, but for 3 µs: at most half of
-    the table is touched. Gone are the fills, and of each of the optimizer's ops as many fills as it reads
-    and writes tensors: the whole table once each. The step then takes no less than the host does, and the
-    host 0.7 ms more for each sparse update, which is some 24 ops. Where a table is the output layer's
-    weight as well, its gradient is dense anyhow, and the advice does not apply.
+    ``embedding_dense_backward`` and ``_embedding_bag_dense_backward`` whose fill with zeros takes at least
+    twice as long as their longest kernel that adds up or writes rows, but for 3 µs. Gone are the fills, and
+    of each of the optimizer's ops as many fills as it reads and writes tensors. The step then takes no less
+    than the host does, and the host 0.7 ms more for each sparse update. A table that is the output layer's
+    weight as well is dense anyhow.
 
 What to do
     ``nn.Embedding(…, sparse=True)`` with ``torch.optim.SparseAdam`` or ``SGD``, for the tables alone.

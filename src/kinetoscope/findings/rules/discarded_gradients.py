@@ -11,20 +11,16 @@ Why it is slow
     input's, and each gradient takes memory. They are thrown away before anybody uses them.
 
 How it decides
-    Gradients that are accumulated in the backward passes before each update of a step, less those that its
-    optimizer had when the program's first steps were looked at. Updates without a backward pass of their own
-    belong to the one before. Steps with other updates than those are left alone, as is a tenth more than an
-    optimizer has. Where the rest are as many as the step's other optimizers have, or more, they are of nets
-    behind the trained one, whose nodes autograd runs first. Where the last so many, and no others, add to
-    gradients of earlier steps, it is these, which the optimizer does not clear. Else of the first and of the
-    last so many, those that save less. Of the first ones' nodes those products go that are named after the
-    weights' gradient, and half of those whose names do not say. Of the last ones all that runs goes: no
-    gradient that is used comes after it.
-    Whole passes are cleared where the program calls ``zero_grad`` after them and before the only update of a
-    step, or where a later one adds to no gradient, though both have as many as the optimizer; that says
-    nothing where there are collectives. Passes are left alone after which half as many ops run as they have
-    gradients, in addition to the next forward pass, or an op on lists of tensors: these compute with the
-    gradients, as a search for flat minima (SAM) does.
+    Gradients that are accumulated before each update of a step, less those that its optimizer had when the
+    program's first steps were looked at; a tenth more is left alone. Where the rest are as many as the step's
+    other optimizers have, or more, they are of nets behind the trained one, whose nodes autograd runs first;
+    where only the last so many add to gradients of earlier steps, it is these; else those that save less. Of
+    the first nodes the products go that are named after the weights' gradient, and half of those whose names
+    do not say; of the last ones all.
+
+    Whole passes are thrown away where ``zero_grad`` is called after them and before the only update of a
+    step, or where a later one adds to no gradient; not where ops after them compute with the gradients, as a
+    search for flat minima (SAM) does.
 
 What to do
     ``net.requires_grad_(False)`` for the pass that only goes through it, and True for its own; for good,

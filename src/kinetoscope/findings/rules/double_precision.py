@@ -11,10 +11,9 @@ Why it is slow
 
 How it decides
     By the kernels' names; a tenth of the device's time or more. Products and attention take the part of their
-    time that the device's peak rates of double and single precision say, and of that a fifth where the device
-    has TF32, as in ``no-tensor-cores``; everything else takes half of its time; of each kernel 3 µs stay.
-    Networks hardly ever need the digits. Where the program factorizes or solves in double precision, as
-    Gaussian processes and geometries do, it may: what is saved is said under that condition.
+    time that the device's peak rates of double and single precision say, and a fifth of that with TF32; all
+    else half; of each kernel 3 µs stay. Where the program factorizes or solves in double precision, that
+    seven digits are enough is the condition.
 
 What to do
     ``torch.from_numpy(array).float()`` where the data come in, ``torch.set_default_dtype(torch.float32)``,

@@ -9,11 +9,10 @@ Why it is slow
     itself.
 
 How it decides
-    Kernels that copy into another float type, outside of optimizers, by name (``bfloat16_copy_kernel_cuda``,
-    ``float16_copy_kernel``, …) or launched below ``aten::_to_copy``. Half of their time counts as saved where
-    a step has an optimizer and ops cast what they are given, as under autocast, which needs its casts of
-    master weights once per step; all of it elsewhere. With it goes the same share of what the host spends in
-    the casts: ``aten::to`` and all, in a backward autograd's node.
+    Kernels that copy into another float type, outside of optimizers, by name or launched below
+    ``aten::_to_copy``. Half of their time counts as saved under autocast in training, which needs its casts
+    of master weights once per step; all of it elsewhere. With it goes the same share of the host's time in
+    the casts.
 
 What to do
     Keep weights in the type that they are used in, cast once outside of the loop; in autocast regions leave

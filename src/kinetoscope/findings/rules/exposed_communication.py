@@ -9,12 +9,10 @@ Why it is slow
     producer is the last thing in the queue, or whose result is needed at once, makes the device stand still.
 
 How it decides
-    Communication time less the time in which a compute kernel runs on the same device, less the exposed
-    waiting: at least 10 % of the step, since the last bucket of a backward pass cannot be hidden. Half of it
-    counts as saved: communication that is hidden slows the computing that hides it. Over links of 100 GB/s or
-    more nothing is promised: what the collective's kernel takes of multiprocessors, memory and power is then
-    as much as it hides (842 µs made to overlap on two H200 saved 85 µs: products next to them took a
-    third longer, and buckets are copied).
+    Communication while no compute kernel runs on the same device, less the exposed waiting: at least 10 % of
+    the step, since the last bucket of a backward pass cannot be hidden. Half of it counts as saved: hidden
+    communication slows the computing that hides it. Over links of 100 GB/s or more nothing is promised: 842
+    µs made to overlap on two H200 saved 85 µs.
 
 What to do
     Start gradients' all-reduces during the backward pass (DistributedDataParallel does; larger or smaller

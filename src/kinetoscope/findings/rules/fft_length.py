@@ -11,11 +11,10 @@ Why it is slow
     of n points.
 
 How it decides
-    By the kernels' names. Where a chain of kernels does a transform, each reads and writes all points: a fast
-    length takes half as many kernels, each of half as many points, a quarter of the time. A whole convolution
-    in one kernel (``regular_bluestein_fft``) reads and writes no more than a fast transform does: of these
-    nothing is promised. Where no transform goes back to real numbers, the spectrum itself may be what is
-    asked for, and another length gives another one: what is saved is said under that condition.
+    By the kernels' names. Where a chain of kernels does a transform, a fast length takes half as many
+    kernels, each of half as many points. A whole convolution in one kernel (``regular_bluestein_fft``) moves
+    no more than a fast transform does: nothing is promised. Where no transform goes back to real numbers,
+    that the spectrum may be of another length is the condition.
 
 What to do
     Give transforms the next length whose factors are 2, 3 and 5 (``n=scipy.fft.next_fast_len(…)``), which

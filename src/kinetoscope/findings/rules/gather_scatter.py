@@ -10,14 +10,12 @@ Why it is slow
     chip, and writes each sum once.
 
 How it decides
-    By the order of kernels on a stream: of a gather, of ``aten::mul`` that repeats one factor (or of none),
-    and of an op that adds to rows, which may sort their indices first; filling the sums with zeros may come
-    in between. Any other kernel ends the chain: messages that a net computes are no sparse product. Nor is it
-    one where the gather has less than an eighth of the others' blocks: that is of weights or indices, as
-    experts have them. Gone are all of them but half of the gather, which is to read the rows. If the gathers'
-    sizes differ from step to step, sorting each graph's edges may cost as much as it saves, and nothing is
-    promised. Ops on a CPU show neither sizes nor which factors repeat: that both are so is the condition
-    there.
+    By the order of kernels on a stream: a gather, ``aten::mul`` that repeats one factor (or none), and an op
+    that adds to rows; filling with zeros may come in between, any other kernel ends the chain. Gathers of
+    less than an eighth of the others' blocks are of weights or indices, as experts have them. All goes but
+    half of the gather, which is to read the rows. If sizes differ from step to step, sorting the edges may
+    cost as much: nothing is promised. On a CPU neither sizes nor factors show, and that they are so is the
+    condition.
 
 What to do
     Build the matrix of the edges' weights once, and multiply with it: ``matrix @ x`` in the CSR layout, an

@@ -9,13 +9,11 @@ Why it is slow
     wrapper once more for each piece, on the host.
 
 How it decides
-    The breaks of the compile log, one finding for each place. Pieces are what compiled code enters in turn:
-    the rest of a function that broke, that of its callers, and the broken function itself where other
-    compiled code calls it. The saving is the host's time on the way into each of them in the recording, from
-    the last launch before to the first in it, less what usually lies between two launches of one graph, and
-    with the waiting for what the program reads there; in the backward pass, the time of the piece's node
-    around its launches. Without a recording none is claimed. The evidence counts the launches that the break
-    adds; they are not in the saving.
+    The breaks of the compile log, one finding for each place. The saving is the host's time on the way into
+    each piece of compiled code that follows, from the last launch before to the first in it, less what
+    usually lies between two launches of one graph, and with the waiting for what the program reads there; in
+    the backward pass the time of the piece's node around its launches. Without a recording none is claimed.
+    The evidence counts the launches that the break adds; they are not in the saving.
 
 What to do
     Follow the log's hint: move the call out of the compiled function, wrap it in a custom op, use

@@ -10,14 +10,12 @@ Why it is slow
     as it gets longer.
 
 How it decides
-    By shapes where they were recorded: from pass to pass, of three or more, each of at least two
-    concatenations is as long as the one before with what it added, a quarter of its length at the most.
-    Elsewhere by the program's source: what is concatenated is kept under its own name (``self.k =
-    torch.cat([self.k, k])``, with names in between), or as a cache; or by the kernels: the two right before
-    attention take ten times as long as any elementwise kernel or norm of their layer, and four times as long
-    as its products, so that little of what they move is new. What is written into reserved memory is the new
-    part: its share of the time stays (without shapes, by how much longer the kernels take from step to
-    step), and at least 3 µs of each kernel.
+    By shapes where they were recorded: from pass to pass, of three or more, concatenations are as long as
+    before with what was added, a quarter of their length at the most. Else by the program's source: what is
+    concatenated is kept under its own name (``self.k = torch.cat([self.k, k])``) or as a cache; or by the
+    kernels: the two right before attention take ten times as long as any elementwise kernel or norm of their
+    layer, and four times as long as its products. The new part's share of the time stays, and at least 3 µs
+    of each kernel.
 
 What to do
     Reserve memory for as much as there will be, write each part into it, and read a slice of it:

@@ -9,17 +9,11 @@ Why it is slow
     faster.
 
 How it decides
-    Idle time of the cause ``host-op`` whose host event is an op that calls no runtime, does more than
-    describe memory, and takes longer than the median op that launches. Those of one function of the program
-    (of one line of the script itself), or all where no lines were recorded, are one finding: what prepares a
-    batch moves to the device as a whole, and short ones add up. An op that launches device work
-    itself does not compute on the CPU; if it takes long it is loading its kernel, which is
-    ``cold-start-step``'s.
-
-    Conversions and arithmetic after which the thread's next launch is a copy to the device prepare a batch
-    that is sent. Where most of the idle time of a finding ends with such copies, silence before the same
-    copies is a part of it, and what page-locked memory saves of them (``pageable-copy``), each if it takes
-    less; with them go the silences in which their lines give memory back.
+    Idle time of the cause ``host-op`` whose host event is an op that calls no runtime and takes longer than
+    the median op that launches. Those of one function of the program, or all where no lines were recorded,
+    are one finding. An op that launches work itself is loading its kernel, which is ``cold-start-step``'s.
+    Where most of the idle time ends with copies to the device, silence before the same copies is a part of
+    it, and what page-locked memory saves of them (``pageable-copy``), each if it takes less.
 
 What to do
     Make its inputs on the device (``device="cuda"``), or do it in the data loader's workers ahead of time.

@@ -10,9 +10,8 @@ Why it is slow
 How it decides
     Busy at least half of the time (below that it is ``overhead-bound``) and launch-bound idle time of at
     least 3 % of the step, in at least half of the steps; a first step with more than twice the idle time of
-    the others is left out. Ordinary pauses between kernels are no such time. The places with the longest
-    gaps are named by the op that was launched too late. Half of the time is promised where something in the
-    step rules out a graph of it (see ``overhead-bound``).
+    the others is left out. The places with the longest gaps are named by the op that was launched too late.
+    Half of the time is promised where something in the step rules out a graph of it.
 
 What to do
     Fuse the short ops (``torch.compile`` the region), batch them (``torch._foreach_*``), or take the region

@@ -10,11 +10,10 @@ Why it is slow
     transposes the result back, at full memory traffic each time.
 
 How it decides
-    The kernel's name; what is saved is their device time. Those that serve grouped or depthwise convolutions
-    (by recorded shapes, or the name of the kernel that follows) are left out, since channels_last makes many
-    of those slower. So are casts, and convolutions of one dimension: their tensors have no channels_last.
-    Nothing is promised where gradients are differentiated (a gradient penalty): the second backward pass
-    makes tensors that do not keep the layout.
+    The kernel's name; what is saved is their device time. Those of grouped or depthwise convolutions are left
+    out, since channels_last makes many of them slower, as are casts and convolutions of one dimension.
+    Nothing is promised where gradients are differentiated: the second backward pass makes tensors that do not
+    keep the layout.
 
 What to do
     Keep the whole model in channels_last: ``model.to(memory_format=torch.channels_last)`` and the same for

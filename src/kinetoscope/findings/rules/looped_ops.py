@@ -10,18 +10,14 @@ Why it is slow
     wait for the device. One op on all that the loop goes through pays once.
 
 How it decides
-    By the program's source and the lines of a step. Passes are independent where none reads a name before it
-    binds it, if it binds it (a recurrence, layer after layer), nor writes into what it also reads, unless
-    each reads and writes the part that its own item names; where the loop neither ends early nor calls
-    ``backward``, ``step``, ``next``, an environment, a loader, a cache or a collective; and where lines of
-    functions that it calls do nothing of the kind. Sums, and lists that are appended to, are no results that
-    another pass needs. What libraries keep between passes is not seen. A loop counts from 8 passes on, each
-    time that the step enters it, if it launches at least 50 kernels per step, half of them shorter than 20
-    µs. A loop in such a loop is done at once with it. Of n passes one remains: its part of the host's time in
-    the loop, of its waits, and of its nodes in the backward pass. Of other passes' kernels no more is saved
-    than the 3 µs in which blocks are launched and the last one is waited for: what they compute remains. What
-    autograd fills and adds for parts of a tensor goes. On a CPU, whose ops stand for kernels, loops through
-    parameters are left out: there ``torch._foreach_*`` goes through its list op by op as well.
+    By the program's source and the lines of a step. Passes are independent where none reads what another one
+    binds or writes, unless each has a part of its own; where the loop neither ends early nor calls
+    ``backward``, ``step``, ``next``, an environment, a loader, a cache or a collective; and where functions
+    that it calls do nothing of the kind. Sums, and lists that are appended to, are no results that another
+    pass needs. A loop counts from 8 passes on, if it launches at least 50 kernels per step, half of them
+    shorter than 20 µs; a loop in such a loop is done at once with it. Of n passes one remains: its part of
+    the host's time, waits and backward nodes. Of other passes' kernels 3 µs each are saved: what they compute
+    remains. On a CPU, loops through parameters are left out.
 
 What to do
     Stack what the loop goes through (padded and masked, where lengths differ), and call each op once:

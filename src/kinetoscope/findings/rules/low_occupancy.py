@@ -9,11 +9,10 @@ Why it is slow
     reductions do not.
 
 How it decides
-    At most a quarter of the threads that a multiprocessor holds can be resident, computed from registers per
-    thread, shared memory and block size; the grid has more blocks than the device can hold at once, and the
-    kernel takes 20 µs or more. Half of its time counts as saved: the gain that such kernels show when their
-    registers are halved; no more than leaves the time that the op's bytes and FLOPs take at the device's peak
-    rates, where shapes were recorded.
+    At most a quarter of the threads that a multiprocessor holds can be resident, by registers, shared memory
+    and block size; the grid has more blocks than the device can hold at once, and the kernel takes 20 µs or
+    more. Half of its time counts as saved, as such kernels gain when their registers are halved; no more than
+    leaves the time that the op's bytes and FLOPs take at the device's peak rates.
 
 What to do
     Smaller blocks or more warps for the same block (Triton: ``BLOCK`` down, ``num_warps`` up), fewer values

@@ -10,13 +10,11 @@ Why it is slow
     numbers, one for each pair.
 
 How it decides
-    By ``aten::where`` inside of the call, which makes numbers of the mask and writes four million of them
-    (2048 by 2048) or more; a mask of keys alone has fewer. In compiled graphs by the mask's shape in the
-    compile log, which has as many; one for each head is a bias, and left out. Which pairs it leaves out is in
-    no trace. If it is only causal, kernels that know so compute half of the pairs, in half of the time. If no
-    more than a quarter of them are let through, in blocks, FlexAttention computes the blocks with such pairs
-    alone, and is taken to be half as fast on them. Either way half of the time of attention, forward and
-    backward, and the writing of the mask are saved.
+    By ``aten::where`` inside of the call, which writes the mask as four million numbers (2048 by 2048) or
+    more; in compiled graphs by the mask's shape in the compile log. A mask of keys alone has fewer, one for
+    each head is a bias. Which pairs it leaves out is in no trace: that it is only causal, or lets at most a
+    quarter of them through, in blocks, is the condition. Half of the time of attention, forward and backward,
+    and the writing of the mask are saved.
 
 What to do
     FlexAttention with a block mask that is made once; compiled, or it computes all pairs. A mask that is only

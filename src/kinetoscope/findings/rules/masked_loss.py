@@ -12,18 +12,14 @@ Why it is slow
     that count nothing. They are often more than the network itself.
 
 How it decides
-    ``kinetoscope run`` counts the labels of one step: those that torch's losses get, or, in a program that
-    calls none, those with -100 among what its functions get. A tenth of them or more are ignored, and the
-    softmaxes before the losses, or before a gather, have more rows than lie halfway between the labels that
-    count and all. That share is saved of the product before the loss, the loss and their backward passes;
-    3 µs of each kernel stay.
+    ``kinetoscope run`` counts the labels of one step. Where a tenth of them or more are ignored, and the
+    softmaxes before the losses have more rows than lie halfway between the labels that count and all, that
+    share is saved of the last product, the loss and their backward passes; 3 µs of each kernel stay.
 
-    Else an unreduced ``nll_loss`` and right after it ``aten::mul`` with a tensor. How many positions the mask
-    leaves out is in no trace: nothing is promised, and at most the product before the loss, the loss and
-    their backward passes. Or a reduced one, in a step that draws a random number for each row of its
-    softmax, compares these with another, and chooses by the result. That hidden positions alone have a label,
-    and that they are 15 % of all, as in BERT, is the condition of the saving. Worth a line from 3 % of the
-    device's time on.
+    Else an unreduced ``nll_loss`` with ``aten::mul`` right after it: how many positions the mask leaves out
+    is in no trace, so nothing is promised. Or a reduced one, in a step that draws a random number for each
+    row of its softmax and chooses by it: that hidden positions alone have a label, 15 % of all as in BERT, is
+    the condition. From 3 % of the device's time on.
 
 What to do
     Choose the positions that count before the last product, which then has fewer rows. Where texts differ in

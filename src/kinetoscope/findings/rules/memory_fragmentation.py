@@ -10,11 +10,9 @@ Why it is slow
 
 How it decides
     The memory reserved at the peak, less the most that blocks ever had of it and a twentieth of that, where
-    this is a tenth of the reserved memory and at least 20 MiB, which is what the allocator requests at a
-    time. (In programs whose sizes never change, up to 7 % was measured.) Not where segments are expandable
-    already. It is only a bound where the most is not known: without the allocator's counters, or where the
-    program resets them. At a failed allocation it is what blocks have at that moment, because everything
-    cached was just given back.
+    this is a tenth of the reserved memory and at least 20 MiB, and segments are not expandable already. (In
+    programs whose sizes never change, up to 7 % was measured.) It is only a bound where the allocator's
+    counters are missing or were reset.
 
 What to do
     ``PYTORCH_ALLOC_CONF=expandable_segments:True``: segments grow by pages, and holes are given back. Pad

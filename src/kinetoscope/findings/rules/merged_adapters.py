@@ -10,12 +10,10 @@ Why it is slow
     request's own tokens.
 
 How it decides
-    By the order of kernels on a stream: a product of tensors that is no layer's (not under
-    ``aten::linear``), up to two elementwise kernels, and ``aten::add_`` or ``aten::sub_``. Outside of
-    training such products are added, at least ten in a row, and as many of the same size are subtracted
-    again. Threads whose ops were not recorded do the same where they launch the same kernels on the same
-    grids. Saved is all of their time but 3 µs a kernel: an adapter by the side takes about as many
-    launches.
+    By the order of kernels on a stream: a product that is no layer's, up to two elementwise kernels, and
+    ``aten::add_`` or ``aten::sub_``. Outside of training such products are added, at least ten in a row, and
+    as many of the same size are subtracted again. Saved is all of their time but 3 µs a kernel: an adapter by
+    the side takes about as many launches.
 
 What to do
     Leave the adapters unmerged: libraries compute them by the side of the layers if they are asked to switch

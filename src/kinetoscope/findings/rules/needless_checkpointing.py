@@ -9,12 +9,11 @@ Why it is slow
     device's work, and of the host's where it sets the pace. That buys memory, and nothing else.
 
 How it decides
-    Nodes of autograd in which forward ops run, compiled ones too, in programs that call checkpointing's
-    functions. Keeping the activations needs at most what the recomputation's kernels can have written: half
-    of the device's bandwidth for as long as they ran. Where that much, the allocator's peak and a tenth of
-    the device's memory do not fit, nothing is promised; where one of them is not known, that they fit is the
-    condition of the saving. The saving is the recomputation's work on device and host, and what the host does
-    to enter a checkpointed layer.
+    Nodes of autograd in which forward ops run, in programs that call checkpointing's functions. Keeping the
+    activations needs at most what the recomputation's kernels can have written: half of the bandwidth for as
+    long as they ran. Where that does not fit, nothing is promised; where it is not known, that it does is the
+    condition. The saving is the recomputation's work on device and host, and what the host does to enter a
+    checkpointed layer.
 
 What to do
     Turn it off (``model.gradient_checkpointing_disable()``, no ``checkpoint(…)`` around the layers), or

@@ -10,19 +10,15 @@ Why it is slow
     (the longest sequence of each) never repeat.
 
 How it decides
-    Calls that wait eight times and more for the device try algorithms: what they launch before their last
-    wait goes, and their own time but for what they launch then. Of one op, other calls whose own time on
-    the host, without what they call in the runtime, is at least ten times the op's median and 500 µs;
-    where shapes were recorded, only such as occurred for the first time, and only such as launch work: the
-    others compute on the CPU. What they take beyond the median goes. Either in two or more of the recorded
-    steps and in half of them.
-    Work that is paid once is ``cold-start-step``'s.
+    Calls that wait eight times and more for the device try algorithms: all goes but what they launch after
+    their last wait. Other calls plan where their own time on the host is at least ten times the op's median
+    and 500 µs, and shapes, where recorded, occur for the first time: what they take beyond the median goes.
+    Either in two or more of the recorded steps and in half of them. Work that is paid once is
+    ``cold-start-step``'s.
 
-    Where some of the steps that were timed without the profiler are long (``rare-long-steps``) and no wait
-    explains it, such calls are why, if a recorded step has half to twice of what a long one takes more in
-    them. They are why as well where none was recorded, if kernels' grids differ from step to step, and the
-    function that long steps are about is one of usual steps, whose thread is most at a line that calls such
-    an op. What long steps add to the mean goes.
+    They also explain rare long steps (``rare-long-steps``) for which no wait is known, if a recorded step has
+    half to twice of what a long one takes more in them; or if grids differ from step to step, and the thread
+    is mostly at a line that calls such an op. What long steps add to the mean goes.
 
 What to do
     Pad to few lengths: multiples of 64 or 128, or batches of samples of like length. Switch

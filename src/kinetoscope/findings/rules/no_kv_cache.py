@@ -8,14 +8,11 @@ Why it is slow
     rows again: the hundredth token costs a hundred times the arithmetic that it needs.
 
 How it decides
-    Layer norms, or means of rows as a norm written out takes them, whose grids tell the number of rows: from
-    pass to pass they grow by the same number, one token of each sequence, and are 16 times that or more; each
-    pass has equally many. Three passes show it, eight in a program that trains (answers drawn for a reward),
-    whose batches may have any length. With a cache a product still reads its weights, which takes as long as
-    arithmetic on ``FLOP/s x bytes of a number / (2 x bandwidth)`` rows at the device's peak rates; attention
-    and all others take the new token's share. 3 µs of every kernel stay, and so do the launches, and what
-    follows a pass's last norm. That no token attends to later ones, as in what reads growing input with an
-    encoder, no trace shows.
+    Norms of rows, whose grids tell how many: from pass to pass they grow by the same number, one token of
+    each sequence, and are 16 times that or more; in three passes, eight in a program that trains. With a
+    cache a product still reads its weights, as long as arithmetic on ``FLOP/s x bytes of a number / (2 x
+    bandwidth)`` rows takes; all others take the new token's share. 3 µs of every kernel stay. That no token
+    attends to later ones is the condition.
 
 What to do
     Keep keys and values from call to call and give the net the new token alone (``use_cache=True`` in

@@ -8,15 +8,12 @@ Why it is slow
     On an H200 float32 arithmetic reaches 67 TFLOP/s, TF32 on the tensor cores 495, bfloat16 990.
 
 How it decides
-    The kernel's name, at least 20 µs each, on a device of compute capability 8 or higher. TF32 changes
-    these kernels alone: four fifths of their time count as saved, since TF32 is seven times as fast in
-    compute, less where memory limits. bfloat16 changes the rest as well, where nothing is of 16 bits yet
-    and products take a tenth of the device's time: it saves nine tenths of these products' time, seven
-    tenths of attention's in float32 (it becomes flash attention), half of products' in TF32, half of what
-    copies and random numbers take, and of other elementwise kernels and reductions half without a
-    backward pass, a third under autocast, which leaves norms, softmax, losses and the residual sum in
-    float32. Of each kernel 3 µs stay, and the optimizer does. bfloat16 is a finding of its own where it
-    saves a quarter more than TF32.
+    The kernel's name, at least 20 µs each, on a device of compute capability 8 or higher. TF32 saves four
+    fifths of these kernels' time. bfloat16, where nothing is of 16 bits yet and products take a tenth of the
+    device's time, saves nine tenths of it, seven tenths of attention's in float32, half of other products'
+    and of copies', and of other kernels half without a backward pass, a third or nothing under autocast,
+    which leaves norms, softmax and losses in float32. Of each kernel 3 µs stay. It is a finding of its own
+    where it saves a quarter more than TF32.
 
 What to do
     Train in ``torch.autocast("cuda", torch.bfloat16)``, serve in ``model.bfloat16()``, if its 8 bits of

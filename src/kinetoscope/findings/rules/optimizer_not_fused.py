@@ -9,14 +9,11 @@ Why it is slow
     Each kernel reads and writes optimizer state that the next reads again, and each pays a launch.
 
 How it decides
-    At least 30 optimizer kernels per step, none of them a fused optimizer's. A fused one reads and writes
-    each
-    state once: 60 % of the device time counts as saved, and with it the time that the device idles during
-    ``Optimizer.step``.
-    Groups: in each ``Optimizer.step`` the ops on lists are called at least 20 times each, and less than two
-    gradients are computed for each call. That they become two, such as those with weight decay and those
-    without, is the condition of the saving: the host's time for all others, and that of their kernels below
-    5 µs.
+    At least 30 optimizer kernels per step, none of them a fused optimizer's: 60 % of the device time counts
+    as saved, and with it the time that the device idles during ``Optimizer.step``. Groups: in each
+    ``Optimizer.step`` the ops on lists are called at least 20 times each, for less than two gradients a call.
+    That two groups are enough, those with weight decay and those without, is the condition: the host's time
+    for all others, and that of kernels below 5 µs.
 
 What to do
     ``torch.optim.AdamW(…, fused=True)`` (Adam, AdamW, SGD); compile ``optimizer.step`` of any other. Put

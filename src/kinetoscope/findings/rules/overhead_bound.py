@@ -10,17 +10,12 @@ Why it is slow
     it and a faster device would change nothing.
 
 How it decides
-    Busy time (the union of all device work, less what collectives only waited for another recorded rank) is
-    below half of the steps' time, and at least half of the idle time is ``launch-bound``: the work that
-    ended each gap was launched after the device had run out of work, with nothing else (a synchronisation,
-    data loading, the allocator) holding up the thread. Where graphs are replayed, launches are few: above
-    100 µs of such idle time for each of them, the host does something else, and this is silent. All of it is
-    promised where one graph can hold the step; where something in the step rules that out (many waits, a
-    scaler, checkpointing, accumulation), half of it, which compiling alone saved of such programs; all of it
-    is then the most, as where a loop over small tensors becomes a few ops on all of them. Where most is
-    launched by compiled code, what a mode of the compiler can replay is each call of a compiled graph: the
-    idle time that ends with any launch in it but the first is promised. Graph breaks, which cut these calls
-    short, stand above.
+    Busy time, without what collectives only waited for another recorded rank, is below half of the steps'
+    time, and at least half of the idle time is ``launch-bound``: the work that ended each gap was launched
+    after the device had run out, with nothing else holding up the thread. Silent where graphs are replayed
+    and such idle time is above 100 µs for each of them. All of it is promised where one graph can hold the
+    step; half where something rules that out (many waits, a scaler, checkpointing, accumulation). Where
+    compiled code launches most, the idle time that ends with any launch of a compiled graph but its first.
 
 What to do
     Give the device more work per launch: a larger batch (in training; in serving it makes a single answer

@@ -10,18 +10,14 @@ Why it is slow
     thrown away.
 
 How it decides
-    The first batches of a ``DataLoader`` with a mask of as many tokens as they have, in the CPU's memory, and
-    with nothing of more dimensions, such as pictures; or pairs of tokens and labels of which torch's losses
-    ignore some (-100), all of one token: a tenth of the tokens or more are padding. Where there
-    are none, what models are called with in the step whose lines are noted: of two tables of integers the one
-    is the other's mask where its zeros are at one end of each row, and all of the same token; or as many
-    integers as a table has rows are their lengths, where what comes after them is all of the same token, the
-    step trains, and no op of it takes padding out (``nonzero``, a mask as index, ``pack_padded_sequence``).
-    All device work but the optimizer's is taken to be of tokens, and to shrink as they get fewer; 3 µs of
-    each kernel stay.
-    Where half of the padding or more lies beyond the longest text of its batch, that part is saved; else all
-    of it, which batches of like length nearly do. Of either, half of the multiple to which lengths are
-    rounded up stays in each row, but on a CPU. Places that lengths tell are taken out, all of their padding.
+    The first batches of a ``DataLoader`` with a mask next to their tokens, or with labels that torch's losses
+    ignore (-100): a tenth of the tokens or more are padding. Where there are none, the tables of integers
+    that models are called with in one step, if one is another's mask, or as many integers as a table has rows
+    are their lengths, the step trains, and no op of it takes padding out. All device work but the optimizer's
+    is taken to be of tokens; 3 µs of each kernel stay. Where half of the padding lies beyond the longest text
+    of its batch, that part is saved; else all of it, which batches of like length nearly do. Half of the
+    multiple to which lengths are rounded up stays in each row, but on a CPU; places that lengths tell are
+    taken out, all of their padding.
 
 What to do
     Pad to the longest of a batch (``padding="longest"``, ``DataCollatorWithPadding``) rounded up to a

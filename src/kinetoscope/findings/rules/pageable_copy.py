@@ -9,12 +9,11 @@ Why it is slow
 
 How it decides
     Pageable copies of 64 KiB and more, and others of the same batch, whose bytes at the link's speed for
-    page-locked memory would take less time. Smaller ones are staged at once; their waits are
+    page-locked memory would take less time: that of large pinned copies in the recording, else what the
+    device's generation reaches in practice. Smaller ones are staged at once; their waits are
     ``sync-in-step``'s. Where eight and more per step, of 16 MB in all, go to the device and as many of the
-    same sizes come back, they are parts of a model that are kept on the host, and all of their time goes. The
-    speed of page-locked memory is taken from the pinned copies of the same recording, if there are large
-    ones; else it is what the device's generation reaches in practice. With a copy to the device go its call
-    and the wait that ends it.
+    same sizes come back, they are parts of a model that are kept on the host, and all of their time goes.
+    With a copy to the device go its call and the wait that ends it.
 
 What to do
     ``DataLoader(pin_memory=True)`` or ``tensor.pin_memory()``, and ``tensor.to(device, non_blocking=True)``.

@@ -9,15 +9,12 @@ Why it is slow
     as many in the backward pass. A matrix product keeps them on the chip and writes n x m.
 
 How it decides
-    By the order of ops in a thread: two ``unsqueeze`` (which is what indexing with ``None`` calls), then a
-    difference and its square or norm, or a product, and a sum or mean; or ``cosine_similarity`` or
-    ``pairwise_distance``. Its kernel has to be the one for operands of different shapes, and each operand has
-    to have a new dimension, by the shapes where they were recorded, else by the program's source: what is
-    weighted or centred has one, and is no pair. Any such sum is a matrix product, and what depends on one
-    operand alone. Gone are these ops' kernels, and those of
-    their gradients, but for half of the first kernel's time: the product writes one number for each pair, and
-    a few kernels add to it what the vectors' own squares are. ``unfused-elementwise`` counts the same
-    kernels, and advises to compile them.
+    By the order of ops in a thread: two ``unsqueeze`` (which indexing with ``None`` calls), a difference and
+    its square or norm, or a product, and a sum or mean; or ``cosine_similarity`` or ``pairwise_distance``.
+    The kernel has to be the one for operands of different shapes, and each operand needs a new dimension, by
+    recorded shapes or the program's source. These ops' kernels and their gradients' go, but for half of the
+    first: the product writes one number for each pair. ``unfused-elementwise`` counts the same kernels, and
+    advises to compile them.
 
 What to do
     ``torch.cdist(x, y)`` for distances, ``x @ y.T`` for products (of normalized vectors for cosines),

@@ -9,14 +9,12 @@ Why it is slow
     The thread that launches is interpreting Python: loops over elements, string work, logging, bookkeeping.
 
 How it decides
-    From the time inside each of the program's functions, what was spent in ops, runtime calls and in other
-    Python functions (built-in ones and those of libraries that score, log and write count as the caller's) is
-    taken out; what is left and coincides with idle time of the device is the function's own. Recording stacks
-    makes Python slower, so the share is an upper bound unless the step's time without the profiler is known.
-    Without a device: the function in which most of the time passes without an op, in times of 100 µs or more
-    that most steps have there and samples of the thread show as well; not in a data loader nor where lists
-    become tensors, and only in a program that trains or is known not to wait for requests. How much of it can
-    go is not known.
+    From the time inside each of the program's functions, what was spent in ops, runtime calls and other
+    Python functions is taken out (those of libraries that score, log and write count as the caller's); what
+    is left and coincides with idle time is the function's own. Stacks make Python slower: it is an upper
+    bound unless the step's time without the profiler is known. Without a device: the function in which most
+    time passes without an op, in pauses of 100 µs or more that most steps have there and samples show as
+    well, in a program that trains or is known not to wait for requests. How much of it can go is not known.
 
 What to do
     Take it out of the step, do it every hundredth step or in another thread, or make it a tensor op.

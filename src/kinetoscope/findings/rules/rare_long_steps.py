@@ -10,30 +10,22 @@ Why it is slow
     time it counts as much as anything that happens in every step.
 
 How it decides
-    At most a third of the steps, where they add at least a twentieth of the median to the mean. Where the
-    workers of a loader make steps come in rounds, whole rounds are compared, and those of 1.5 times the
-    median are long. The cause is what the host spent most of the additional time in, as far as that is
-    known and is at least a quarter of it: waiting for its data loader, in calls that wait for the device,
-    in Python's garbage collector. Where it is neither loader nor collector, samples of the thread say which
-    function it is: it is seen in a row for at least half of what a long step takes more, no more than twice
-    as often as those come, and takes half to twice of what they add to all steps; it neither begins a step
-    nor calls a backward pass or an optimizer. Its time, spread over all steps, is promised, as far as long
-    steps add it; of one that usual steps run as well nothing is: it cannot run less often, unless it writes
-    files. Long steps in which a library plans for new sizes are left to ``new-shapes``.
+    At most a third of the steps, where they add at least a twentieth of the median to the mean; where the
+    workers of a loader make steps come in rounds, whole rounds of 1.5 times the median are long. The cause is
+    what the host spent most of the additional time in, as far as that is known: waiting for its data loader,
+    calls that wait for the device, Python's garbage collector. Else samples of the thread say which function
+    it is: one that is seen in a row for about as long as a long step takes more, as often as those come. Its
+    time, spread over all steps, is promised; of one that usual steps run as well nothing is, unless it writes
+    files. Steps in which a library plans for new sizes are left to ``new-shapes``.
 
-    Where no function is it, calls that wait for the device last as long as the device works, wherever the
-    host waits: nothing is promised of them; and of what else the samples of the whole run show to be
-    repeated, and to be no part of a usual step, the longest is named where it takes half to twice of the
-    additional time of all steps. On a machine with more to run than it has cores any step may be long: there
-    a function that is in a usual step as well is none, and without a cause nothing is said.
+    Where no function is it, the longest of what the samples show to be repeated, and to be no part of a usual
+    step, is named where it takes half to twice of the additional time; nothing is promised of waits for the
+    device. On a machine with more to run than it has cores, nothing is said without a cause.
 
-    A phase between steps is a finding from a fifth of the run after its setup on, where the samples show one
-    line that most of it passes in: of what was not recorded that is all that is known, and nothing is
-    promised. But where half of it or more passes in statements of the program's source that make tensors of
-    numbers in nested loops, and none on a device: what they compute of was read before, so that the device
-    has nothing left to do, and their time is promised if all can be computed at once. What comes after every
-    so many steps is one from a tenth of the time on; its function is the phase that takes half to twice of
-    that in the samples. Why it takes so long no trace shows: what is said is that half of it would save half.
+    A phase between steps is a finding from a fifth of the run after its setup on, where one line takes most
+    of it; what of it can go is not known. But where half of it or more makes tensors of numbers in nested
+    loops, that time is promised if all can be computed at once. What comes after every so many steps is a
+    finding from a tenth of the time on, and half of it would save half.
 
 What to do
     Collections: leave ``gc.collect()`` and ``torch.cuda.empty_cache()`` out of the loop, or freeze what

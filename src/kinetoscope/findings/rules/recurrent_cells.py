@@ -8,11 +8,10 @@ Why it is slow
     multiplies all inputs at once and runs through time within its own kernels.
 
 How it decides
-    At least eight calls of a cell in the recorded steps. The host's time for the cells and for their nodes
-    of autograd goes, but for one of them; no device time is counted. Nothing is promised where a softmax, a
-    draw or a choice runs between the cells, as in a decoder, whose next input is made of the last output;
-    where a step has fewer than eight, or no backward pass, as an agent gets one input at a time. On a CPU
-    an LSTM's products stay, along with which its layer computes the gates; of others nothing is promised.
+    At least eight calls of a cell in the recorded steps. The host's time for the cells and their backward
+    nodes goes, but for one of them. Nothing is promised where a softmax, a draw or a choice runs between the
+    cells, as in a decoder; where a step has fewer than eight, or no backward pass. On a CPU an LSTM's
+    products stay; of others nothing is promised.
 
 What to do
     ``nn.LSTM``, ``nn.GRU`` or ``nn.RNN`` over the whole sequence; what is computed of each output, such as a

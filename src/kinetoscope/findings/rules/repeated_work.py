@@ -14,25 +14,21 @@ Why it is slow
     augmented, it computes the same output again.
 
 How it decides
-    At least ten matrix products or convolutions per step, and a tenth of the device's work, that lie
-    outside of backward passes, checkpointing and the optimizer, and for which autograd records nothing or a
-    graph that no backward pass follows. Left out are nets that are trained themselves: the same kernels on
-    the same grids also run with gradients, with fewer than ten products more. (With more they would be
-    adapters, and a net without its adapters is its own reference.) Left out are also averages of the
-    trained net, whose weights change outside of the optimizer, passes whose answer the host reads before
-    the next forward pass, and programs that act before they train, or write texts word by word, because
-    their inputs are new. No trace shows whether inputs come again: what the finding says to save is saved
-    if they do. A module is called with the same where the program's
-    source and the lines of a step show it: no line that runs in the step binds, writes into or hands out
-    for its effect any name or attribute in that call; arguments of functions are followed to their callers.
-    So it is of lines that copy from the host what functions of torch make there of what is the same, as far
-    as that fits into the device's memory, and of calls of torch's ``normalize`` in programs that do not
-    train. Left out are modules that draw random numbers or write
-    attributes; of those that learn counts what they do before autograd records a first node, so before the
-    first weight, and what calls without gradients begin with where that is the same. Writes of other
-    threads and of libraries are not seen: that there are none is the condition. Of factorizations
-    (Cholesky, LU, QR, eigenvalues, singular values, inverses) outside of optimizers, of one matrix of one
-    shape, all but one in each step are saved if it is the same matrix.
+    Frozen nets: at least ten matrix products or convolutions per step, and a tenth of the device's work,
+    outside of backward passes, checkpointing and the optimizer, for which autograd records nothing that a
+    backward pass follows. Left out are nets whose kernels also run with gradients, averages of the trained
+    net, passes whose answer the host reads before the next one, and programs that act before they train or
+    write texts: their inputs are new. Whether inputs come again no trace shows: what is said to be saved is
+    saved if they do.
+
+    Unchanged calls: by the program's source no line of the step binds, writes into or hands out for its
+    effect what the call gets. The same is asked of lines that copy to the device what torch makes on the
+    host, and of calls of ``normalize`` without training. Modules that draw random numbers or write attributes
+    are left out; of those that learn only what they do before their first weight counts. That no other thread
+    or library writes is the condition.
+
+    Factorizations of one matrix of one shape, outside of optimizers and without gradients: all but one in
+    each step, if it is the same matrix.
 
 What to do
     Compute the answers once before the loop (or in the first epoch), keep them with their samples, and take

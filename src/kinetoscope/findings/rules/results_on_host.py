@@ -10,19 +10,14 @@ Why it is slow
     step, in one thread of the CPU.
 
 How it decides
-    Reads are copies from the device. Four or more in a row, with no more than a few short kernels between one
-    and the next, are a loop: it counts from its first read to its last, unless it could compute all at once
-    (``looped-ops``) in each step. After any other read, silences of the launching thread count, in which no
-    op ran, from 50 µs on, until anything is launched again; after a megabyte or more all time until then, and
-    the copy itself, of which little remains where the device does that work, and loops that ``looped-ops``
-    knows, as far as they fill what was read. A loop that more silence follows is a part of that. A silence
-    that ends with 64 KiB or more copied to the device is ``unexplained-idle``'s: what is prepared to be sent,
-    such as the next batch, has little to do with what was read; unless it passes in lines that work on what
-    was read, by the program's source, and something else is sent, or much was read. Loaders, the optimizer,
-    compiling, garbage collections and anomaly detection have rules of their own. Of a loop in training all
-    goes, as it does where it runs every fiftieth step, elsewhere all but its first read; of silences, from
-    3 % of the step on. A thread other than the main one of a program that does not train may as well wait for
-    requests, unless samples of it show that it never waits: no trace tells, and nothing is promised.
+    Reads are copies from the device. Four or more in a row, with no more than a few short kernels in between,
+    are a loop, unless it could compute all at once (``looped-ops``). After any other read, silences of the
+    launching thread of 50 µs or more count until anything is launched again; after a megabyte or more all
+    time until then, and the copy. A silence that ends with 64 KiB or more copied to the device is
+    ``unexplained-idle``'s, unless the program's source shows that its lines work on what was read. Of a loop
+    in training all goes, elsewhere all but its first read; of silences, from 3 % of the step on. A thread of
+    a program that does not train may as well wait for requests: then nothing is promised, unless it is the
+    main one or samples show that it never waits.
 
 What to do
     Compute it on the device and copy what comes out (64 × 17 coordinates, not the heat maps); read all

@@ -8,10 +8,9 @@ Why it is slow
     size.
 
 How it decides
-    Blocks of the grid against the device's multiprocessors (at most half of them used). Were the work cut
-    finer, the kernel would take blocks/multiprocessors of its time, and no less than its op's bytes and FLOPs
-    take at the device's peak rates, where shapes were recorded. Communication kernels, small on purpose,
-    are left out.
+    At most half of the device's multiprocessors have a block. Cut finer, the kernel would take
+    blocks/multiprocessors of its time, and no less than its op's bytes and FLOPs take at the device's peak
+    rates, where shapes were recorded. Communication kernels, small on purpose, are left out.
 
 What to do
     Cut the work along another dimension: a scan or reduction in pieces, split-K, more heads or rows in

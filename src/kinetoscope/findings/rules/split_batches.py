@@ -1,46 +1,32 @@
 """A net runs several times per step on batches that could be one.
 
 What it finds
-    Gradients that are accumulated over several batches which would fit into memory as one; calls of one
-    module in a row, such as the passes of a guided diffusion model or an evaluation of mirrored images; a
-    graph that gradients are taken of again and again, for each of several losses
-    (``loss.backward(retain_graph=True)``) or each row of a Jacobian; calls of one net by statements of one
-    block, such as both views of a contrastive loss or real and fake images of a discriminator; and inputs
-    that are evaluated one at a time, each of a size of its own, such as documents.
+    Gradients that are accumulated over batches which would fit into memory as one; calls of one net in a row
+    or in statements of one block, such as both passes of a guided diffusion model or both views of a
+    contrastive loss; gradients of one graph that are taken again and again, for each of several losses or
+    each row of a Jacobian; and inputs that are evaluated one at a time, each of a size of its own.
 
 Why it is slow
     Each pass launches every kernel again, casts every weight again, and adds to every gradient; a kernel
     with few blocks takes as long for one batch as for several.
 
 How it decides
-    Accumulated batches: backward passes of the same nodes, with equally many kernels before each, and one
-    optimizer step after them, which uses the gradients of all (else it is ``discarded-gradients``). As many
-    of them become one as memory allows, taking it that all memory of the peak grows with the batch; where the
-    peak is not known, that they fit is the condition of the saving.
-    Calls in a row: steps that are calls of one module, where a call launches only the module's kernels, by
-    the lines of a step where they are known, and the next call launches the same kernels and little else. No
-    trace shows whether the second call needs the first one's result: that it does not is the condition of the
-    saving. Of kernels that become one, the
-    longest one's time remains; where their blocks fill the device, the time of all remains, less 3 µs for
-    each, in which blocks are launched and the last one
-    is waited for. Half of the products of a backward pass are of weights, and add up in any case. Additions
-    to gradients, the host's time and waits are saved in all passes but the first. Gradients of one graph:
-    nodes of autograd, known by the number of their forward op, that run five times or more in a step. Of
-    these the same holds, but for the last time, which may be the loss's own; what is computed between them,
-    and the gradients of these gradients, is left out. Where they add to gradients of the net each time, and
-    no optimizer steps in between, they are of several losses, whose sum needs the last pass alone. Where they
-    find no gradient to add to, and nothing reads them in between, that each loss trains a network of its own
-    is the condition: weights are half of a pass, and half of the rest leads to networks behind a loss's own.
-    Calls in statements: by the program's source and the lines of a step. No argument comes of another call's
-    result, nothing between the calls changes the net, its own code keeps nothing, and all launch the same
-    kernels on the same grids, 20 or more, half of them shorter than 20 µs. Of n calls one remains, as of a
-    loop's passes (``looped-ops``).
-    Inputs one at a time:
-    steps that are calls of a module in a program that does not train, that keep the device busy for less
-    than half of their time, copy inputs of different sizes to the device, and read back at most four bytes,
-    from which no next input can be made. For batches of eight inputs, as far as memory allows, the host's
-    time for seven of them is saved, from an input's first launch to its last; time that the program spends
-    waiting for requests is not. All of the device's time remains.
+    Accumulated batches: backward passes of the same nodes before one optimizer step, which uses the gradients
+    of all (else it is ``discarded-gradients``). As many become one as memory allows, taken to grow with the
+    batch; where the peak is not known, that they fit is the condition. Calls in a row: each launches the
+    module's kernels and little else. No trace shows whether one needs another's result: that it does not is
+    the condition. Calls in statements: the program's source shows that none does.
+
+    Of kernels that become one the longest one's time remains; where their blocks fill the device, all of it,
+    less 3 µs for each. Half of the products of a backward pass are of weights, and add up in any case.
+    Additions to gradients, the host's time and waits are saved in all passes but the first. Of gradients of
+    one graph the same holds, for nodes that run five times or more in a step; of losses that add to the same
+    gradients only the last pass remains, and where each loss may train a network of its own, that it does is
+    the condition.
+
+    Inputs one at a time: calls of a module in a program that does not train, that keep the device busy for
+    less than half of their time, copy inputs of different sizes to it and read back at most four bytes. The
+    host's time for seven of eight inputs is saved.
 
 What to do
     A larger batch and fewer steps of accumulation: the gradient stays the same, but for the statistics of

@@ -8,15 +8,13 @@ Why it is slow
     A collective ends when the last rank has joined. All others burn that time in a kernel that looks busy.
 
 How it decides
-    With the recordings of all ranks: what a collective takes longer than on the rank that came last. With one
-    recording alone: what it takes longer than the shortest of its kind and size. Exposed waiting of 3 % of
-    the step or more. A rank that caused half of the waiting is the straggler, unless that may be
-    chance; if ranks take turns it is ``collective-imbalance``; if it is unknown, as with a pipeline's
-    stages, none is named (``report`` gives the reason). A link is slow if its group's collectives take 1.3
-    times as long as the median of such groups. The saving is the cost that the comparison of ranks tells:
-    what the job's step gains, with all ranks replayed together, if the late rank takes no longer than its
-    peers to reach collectives. Of work that has to be shared, as its peers get slower by it, it is as much
-    less as the share of the late ranks among those that do the same.
+    With the recordings of all ranks: what a collective takes longer than on the rank that came last; with one
+    alone: than the shortest of its kind and size. Exposed waiting of 3 % of the step or more. A rank that
+    caused half of it is the straggler, unless that may be chance; if ranks take turns it is
+    ``collective-imbalance``. A link is slow if its group's collectives take 1.3 times as long as the median
+    of such groups. The saving is what the job's step gains, all ranks replayed together, if the late rank
+    takes no longer than its peers; of work that has to be shared, less by the share of the late ranks among
+    those that do the same.
 
 What to do
     Look at what the straggler did longer than the others between two collectives: its kernels (one of them,

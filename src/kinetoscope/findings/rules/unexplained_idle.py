@@ -13,14 +13,11 @@ Why it is slow
 
 How it decides
     Idle time of the cause ``unexplained``: silence, where it ends with a launch made too late, and delay,
-    where it ends with one made in time. A silence after reading results is ``results-on-host``'s, unless it
-    ends with 64 KiB or more copied to the device and no line shows that it works on them; most of it in which
-    lists become tensors is ``tensors-of-lists``'s. What silence costs is a ceiling: all of it, where that
-    code goes to another thread or to the loader's workers. Where most of it ends with copies to the device,
-    one thing makes what is copied: ops of the CPU before the same copies count here as well
-    (``host-op-stall``), and what page-locked memory saves of these (``pageable-copy``), each if it takes
-    less, with the silences in which their lines give memory back. It is not known how such a delay could be
-    ended: nothing is promised.
+    where it ends with one made in time. Silence after reading results is ``results-on-host``'s, most of it in
+    which lists become tensors ``tensors-of-lists``'s. What silence costs is a ceiling. Where most of it ends
+    with copies to the device, ops of the CPU before the same copies count here as well (``host-op-stall``),
+    and what page-locked memory saves of these (``pageable-copy``), each if it takes less. How delay could be
+    ended is not known.
 
 What to do
     Silence that ends with a copy to the device (decoding, ``astype``, normalising in NumPy): copy bytes, and

@@ -10,18 +10,13 @@ Why it is slow
     once.
 
 How it decides
-    Consecutive kernels of a stream, category elementwise, copy or random, launched by aten ops, in a program
-    that has no compiled region and gave none up (with one it is ``eager-remainder``), at least 5 µs each on
-    average. What attention written out consists of is left to ``unfused-attention``, where that helps.
-    Lookups (``index``, ``gather`` …) may be among them: half of their time stays. A reduction that takes a
-    fifth of the kernel before it or more may read the result, and ends the chain. A fused kernel is taken to
-    need as long as the chain's longest. What only reductions read is not written any more, with gradients,
-    too: a backward computes anew what is elementwise. A reduction's time is then that of reading one tensor;
-    for each kernel before it one is no longer written, nor read again, and the fused kernel needs what is
-    left, but no less than the reduction. A softmax, or its backward, does not end a chain: a compiled kernel
-    passes over what it reads once more, and keeps of each row its maximum and its sum, from which a backward
-    computes the rest anew. Half of its time stays, which is the reading, and half of the last kernel's, which
-    is the writing.
+    Consecutive kernels of a stream, category elementwise, copy or random, launched by aten ops, at least 5 µs
+    each on average, in a program that compiles nothing (with compiled regions it is ``eager-remainder``).
+    What attention written out consists of is ``unfused-attention``'s. A fused kernel is taken to need as long
+    as the chain's longest; of lookups among them half of the time stays. A reduction may read the result, and
+    ends the chain: what reductions alone read is not written any more, with gradients too, since a backward
+    computes anew what is elementwise. A softmax does not end a chain: half of its time stays, and half of the
+    last kernel's.
 
 What to do
     ``torch.compile`` the function around it. Or a fused op that exists: ``torch.nn.functional.gelu``,

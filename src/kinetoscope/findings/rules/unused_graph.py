@@ -11,9 +11,7 @@ Why it is slow
 How it decides
     Forward ops whose sequence numbers no node of a backward pass has, where they make at least ten nodes a
     step and launch a twentieth of the device's work. Of their time on the host a fifth goes, of 10 µs at the
-    most: on an H200 a tenth of it went in a DQN and a third in the rule's case, on a CPU a fifth of small
-    convolutions and half of small layers. Where a backward pass comes after the recorded steps, there is
-    nothing to gain.
+    most: on an H200 a tenth went in a DQN and a third in the rule's case, on a CPU a fifth to half.
 
 What to do
     ``with torch.no_grad():`` or ``torch.inference_mode()``; ``detach()`` comes too late, the graph is there
