@@ -1,8 +1,5 @@
-"""One statement of SQL in a process of its own, under a limit of time and memory.
-
-Polars has no limit: a statement may recurse until its process aborts, or ask for more memory than there is.
-The tables are handed over as files that the process maps, and the rows come back as one.
-"""
+"""One statement of SQL in a process of its own, under a limit of time and memory, of which Polars has none.
+The tables are handed over as files that the process maps, and the rows come back as one."""
 
 from __future__ import annotations
 

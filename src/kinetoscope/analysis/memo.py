@@ -13,11 +13,8 @@ Result = TypeVar("Result")
 
 
 class Remembered(Generic[Subject, Result]):
-    """An analysis that is computed once per subject (a Trace or a Run, distinguished by identity).
-
-    Threads that call it while it is computed wait for it; analyses build upon each other one way: no
-    deadlock.
-    """
+    """An analysis that is computed once per subject (a Trace or a Run, distinguished by identity). Threads
+    that call it meanwhile wait for it; analyses build upon each other one way: no deadlock."""
 
     def __init__(self, analysis: Callable[[Subject], Result]) -> None:
         functools.update_wrapper(self, analysis)

@@ -33,12 +33,9 @@ LIMITS: tuple[tuple[str, str, Callable[[ClockSample], float | None]], ...] = (
 
 
 class Surroundings(Struct, frozen=True):
-    """Whether two runs can be compared, and why not.
-
-    ``why`` has a sentence for everything that differs except the program's code. With different devices or
-    programs, times mean nothing for the program (``none``). With different software, settings or clocks,
-    their part of the difference cannot be separated (``limited``).
-    """
+    """Whether two runs can be compared; ``why`` has a sentence for everything that differs except the
+    program's code. With different devices or programs, times mean nothing for the program (``none``); with
+    different software, settings or clocks, their part of the difference cannot be separated (``limited``)."""
 
     comparability: Comparability
     why: tuple[str, ...]

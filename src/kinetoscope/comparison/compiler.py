@@ -73,11 +73,8 @@ def _calls(before: Counts, after: Counts) -> Fact | None:
 
 
 def claimed(changes: Sequence[Change], found: Sequence[Fact]) -> list[Change]:
-    """The changes, where those that a fact of the compiler explains are parts of one.
-
-    Breaks, failures and skipped CUDA graphs change which kernels compiled code has and how long the device
-    waits before them; compiling again is idle time of its own. The sum stays.
-    """
+    """The changes, where those that a fact of the compiler explains are parts of one: kernels and idle time
+    of breaks, failures and skipped CUDA graphs, and compiling again. The sum stays."""
     left = list(changes)
     named: list[Change] = []
     whole = any(fact.kind == COMPILED for fact in found)

@@ -25,11 +25,8 @@ Work = tuple[str, str]  # a kernel and the op that launched it
 def changed_findings(
     runs: tuple[LoadedRun, LoadedRun], accounts: Accounts | None
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-    """The findings of either run alone, by rule and subject; numbers in a subject are not distinguished.
-
-    A finding is left out where the other run does the same device work without it, and that work's time
-    differs by no more than in two runs of one program.
-    """
+    """The findings of either run alone, by rule and subject (numbers in it are not distinguished), but for
+    those of device work that the other run does in about the same time without the finding."""
     base, new = ([finding for finding in find(run) if finding.severity != "info"] for run in runs)
     known = [set(map(_key, side)) for side in (base, new)]
     gone = (finding for finding in base if _key(finding) not in known[1])

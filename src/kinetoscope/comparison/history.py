@@ -60,12 +60,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 def history(runs: Sequence[tuple[str, LoadedRun]], reported: Sequence[HistoryRow] = ()) -> list[HistoryRow]:
     """The runs by the time they were recorded at, with the points at which their steps changed. ``reported``:
     rows from reports of runs that are no longer there; they have no time, and stand by name before the
-    others.
-
-    With six and more, a change is one of level, which shuffled orders hardly ever show; with fewer, each run
-    is compared with the one before as ``diff`` does. Runs of other programs, on other devices, or timed
-    otherwise, are other series.
-    """
+    others. With six and more, a change is one of level; with fewer, each run is compared with the one before
+    as ``diff`` does. Runs of other programs, on other devices, or timed otherwise, are other series."""
     known = _named([(_row(name, run), run) for name, run in runs])
     pairs = [*((row, None) for row in reported), *((row, account(run)) for row, run in known)]
     pairs.sort(key=lambda pair: (pair[0].created, pair[0].name))

@@ -194,11 +194,8 @@ def of_one_run_each(before: Sequence[float], after: Sequence[float], vary: float
 
 
 def without_the_profiler(recorded: Ratio, base_share: float, new_share: float) -> Ratio:
-    """The interval of the steps as they run, of recordings in which none were timed without the profiler.
-
-    The profiler prolongs the host's part of a step by an unknown amount: the step takes at most as long as
-    recorded, and at least as long as the device works in it, which is such a share.
-    """
+    """The interval of the steps as they run, of recordings in which none were timed without the profiler: at
+    most as long as recorded, and at least as long as the device works in it, which is such a share."""
     return Ratio(
         recorded.ratio, recorded.low * new_share, recorded.high / base_share if base_share else math.inf
     )

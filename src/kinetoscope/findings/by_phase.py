@@ -1,8 +1,5 @@
-"""Findings of a server by the phase of its steps, and what each saves of such a step.
-
-A step that decodes and one that reads a prompt have little in common: the same advice may be worth much in
-one of them and nothing in the other.
-"""
+"""Findings of a server by the phase of its steps, and what each saves of such a step: advice may be worth
+much where prompts are read and nothing where tokens are generated."""
 
 from __future__ import annotations
 

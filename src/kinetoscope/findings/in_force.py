@@ -190,13 +190,9 @@ def shapes_vary(view: RankView) -> bool:
 
 
 def larger_batch(view: RankView) -> str:
-    """The time that a sample would take in larger batches, in a sentence; nothing where it is not known to
-    be less.
-
-    The host does the same for a larger batch, and a kernel that does not fill the device takes no
-    longer until it does. The optimizer does not depend on the batch. All memory is taken to grow with
-    it: what fits then, surely fits.
-    """
+    """The time that a sample would take in larger batches, in a sentence; empty where it is not known to be
+    less. The host does the same for a larger batch, and a kernel that does not fill the device takes no
+    longer until it does. All memory is taken to grow with it."""
     device, memory = view.device, view.peak_and_room
     if device is None or memory is None:
         return ""

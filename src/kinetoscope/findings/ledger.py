@@ -115,13 +115,8 @@ class Job(Struct, frozen=True, eq=False, dict=True):
 def settle(
     run: LoadedRun, found: Iterable[Finding], roles: Mapping[str, Role] | None = None
 ) -> list[Finding]:
-    """The findings of all ranks with ``remaining``, ``severity``, ``ranks`` and ``paced_by``, those to act on
-    first.
-
-    Args:
-        found: with ``rule`` and ``rank``.
-        roles: by rule; what has none is a cause.
-    """
+    """The findings of all ranks (with ``rule`` and ``rank``) with ``remaining``, ``severity``, ``ranks`` and
+    ``paced_by``, those to act on first. ``roles``: by rule; what has none is a cause."""
     if not run.traces:
         return []
     job = Job(run)
@@ -388,11 +383,8 @@ def _next(
 
 
 def _greatest(book: _Book, findings: list[Finding], gains: dict[int, float], least: float = 0.0) -> Finding:
-    """The finding that gains most; the one that seemed to, where none gains ``least``.
-
-    ``gains`` has the gain of each when it was last computed, and is brought up to date only while that may
-    change the answer: claims of others seldom make a change worth more.
-    """
+    """The finding that gains most; the one that seemed to, where none gains ``least``. ``gains`` has the gain
+    of each when it was last computed, and is brought up to date only while that may change the answer."""
     waiting = sorted(findings, key=lambda finding: -gains[id(finding)])
     computed, most = waiting[:1], least
     for finding in waiting:

@@ -152,11 +152,9 @@ def _by_launches(view: RankView, launches: pl.Series) -> tuple[str, str] | None:
 
 
 def _loop(view: RankView, launched: dict[str, int]) -> tuple[int, dict[str, int]]:
-    """How many turns the loop has whose lines launch most, and what these launch of ``launched``.
-
-    A line runs as often in a step as divides the numbers of calls of each of its ops; a line of a loop so
-    often as the loop has turns, or a multiple of it.
-    """
+    """How many turns the loop has whose lines launch most, and what these launch of ``launched``: a line runs
+    as often in a step as divides the numbers of calls of each of its ops, so often as the loop has turns, or
+    a multiple."""
     assert view.lines is not None
     calls = view.called.select("name", line=view.lines.texts["line"].gather(view.called["id"]))
     counts = calls.drop_nulls().group_by("line", "name").len().group_by("line").agg("len")

@@ -27,12 +27,9 @@ def _nothing(_: RankComparison) -> Iterable[Finding]:
 
 
 class Rule(Struct, frozen=True):
-    """One module of ``findings/rules``: ``overhead_bound.py`` is the rule ``overhead-bound``.
-
-    Its docstring is described in ``documentation``; its ``find(view)`` yields the findings of one rank,
-    ``compared(comparison)`` those of ranks whose traces are not read, if it has that. ``ROLE`` is its place
-    among others.
-    """
+    """One module of ``findings/rules``: ``overhead_bound.py`` is the rule ``overhead-bound``. Its
+    ``find(view)`` yields the findings of one rank, ``compared(comparison)`` those of ranks whose traces are
+    not read; ``ROLE`` is its place among others."""
 
     slug: str
     find: Callable[[RankView], Iterable[Finding]]

@@ -39,12 +39,9 @@ SHOWN_GROUPS = 4  # findings of one rule on one rank: kernels beyond the worst f
 
 
 def severity(saving: Saving, at_least: Severity | None = None, at_most: Severity = "high") -> Severity | None:
-    """How serious a saving is, by its share of the step; None: not worth a line.
-
-    Device time that is freed off the critical path shortens nothing today, but is what counts once the host
-    keeps up: it is low from ``MEDIUM`` of the busy time on, and information from ``LOW`` on. A saving under
-    a condition counts half.
-    """
+    """How serious a saving is, by its share of the step; None: not worth a line. Device time that is freed
+    off the critical path is low from ``MEDIUM`` of the busy time on, and information from ``LOW`` on. A
+    saving under a condition counts half."""
     level: Severity | None
     share = saving.share / MAY_SAVE if saving.condition else saving.share
     if share >= LOW:
@@ -235,17 +232,10 @@ def within_peaks(view: RankView, events: pl.DataFrame) -> pl.DataFrame:
 def slow_calls(
     view: RankView, calls: pl.DataFrame, share: pl.Expr, *, below: float, possible: float, basis: str
 ) -> Iterator[tuple[pl.DataFrame, Saving]]:
-    """Op calls that are far from what the device can do, by kernel and op, where it is worth a line that they
-    would run at ``possible`` of the peak.
-
-    Args:
-        calls: rows of ``analysis.roofline.costed``.
-        share: the part of the device's peak that a call reaches; those ``below`` a limit are slow.
-        basis: ``possible`` in words.
-
-    Returns:
-        The calls with their ``share``, those that would save most first, and what they save.
-    """
+    """Op ``calls`` (rows of ``analysis.roofline.costed``) that are far from what the device can do, by kernel
+    and op, where it is worth a line that they would run at ``possible`` of the peak (``basis``: in words):
+    the calls with their ``share`` of the peak, ``below`` which they are slow, those that would save most
+    first, and what they save."""
     slow = calls.with_columns(share=share).filter(pl.col("share") < below)
     slow = slow.with_columns(saved_ns=pl.col("time_ns") * (1 - pl.col("share") / possible))
     for group, saving in heaviest(view, slow, "name", "op_name", basis=basis):

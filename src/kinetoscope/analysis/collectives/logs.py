@@ -29,14 +29,10 @@ INSPECTED = {
 
 
 def inspected(table: pl.DataFrame) -> pl.DataFrame:
-    """One row per group, size, kind and bytes, those waited in most first.
-
-    Returns:
-        ``group``, ``size``, ``kind``, ``bytes``, ``groups``, ``meetings``, ``incomplete`` (of which not every
-        rank's log is there), ``transfer_ns`` and the bandwidths (of the last rank, at the median of the
-        complete; null without), ``waiting_ns``, ``last_rank``, ``last_times`` and ``told`` (see
-        ``waits``; ranks are those of the communicator).
-    """
+    """One row per group, size, kind and bytes, those waited in most first: ``group``, ``size``, ``kind``,
+    ``bytes``, ``groups``, ``meetings``, ``incomplete`` (of which not every rank's log is there),
+    ``transfer_ns`` and the bandwidths (of the last rank, at the median of the complete), ``waiting_ns``,
+    ``last_rank``, ``last_times`` and ``told`` (see ``waits``; ranks are those of the communicator)."""
     kind = pl.coalesce(
         pl.when(pl.col("name").str.contains(one.pattern)).then(pl.lit(one.name)) for one in KINDS
     )

@@ -125,11 +125,8 @@ def _latencies(members: Mapping[int, pl.DataFrame], source: int, target: int) ->
 
 
 def _sequences(table: pl.DataFrame) -> list[dict[int, pl.DataFrame]]:
-    """Each rank's collectives (``Ends``) by process group, in order; the larger groups first.
-
-    They are tables until they are looked at: as objects of Python, those of a thousand ranks take more memory
-    than all else.
-    """
+    """Each rank's collectives (``Ends``) by process group, in order; the larger groups first. They are tables
+    until they are looked at: as objects of Python a thousand ranks' take more memory than all else."""
     found: dict[str, dict[int, pl.DataFrame]] = {}
     like = pl.concat_str("signature", "sequence").cast(REPEATED).alias("like")
     listed = table.select("group", "rank", "step", like, "end_ns", "start_ns").sort("start_ns")
@@ -208,12 +205,11 @@ def _lines(pairs: Sequence[Pair]) -> list[Clock]:
 def refined(
     pairs: Mapping[int, pl.DataFrame], hosts: Mapping[int, str]
 ) -> dict[int, tuple[Clock, float | None]]:
-    """The clock of each rank, and its residual: how far off it nine of ten of its pairs lie, in ns; None
-    where they are too few to tell.
+    """The clock of each rank, and its residual: how far off nine of ten of its ``pairs`` (when a collective
+    ended, and how far that was after where the other ranks say) lie, ns; None where they are too few to tell.
 
-    Ranks of a host have one clock, unless one's collectives end elsewhere: hosts of one name may be several.
-    Clocks that differ by no more than the residual are one. ``pairs``: of each rank, when a collective ended,
-    and how far that was after where the other ranks say.
+    Ranks of a host have one clock, unless one's collectives end elsewhere; clocks that differ by no more than
+    the residual are one.
     """
     fits = {rank: _fitted(sorted(own.rows())) for rank, own in pairs.items()}
     counts = {rank: len(own) for rank, own in pairs.items()}
@@ -264,13 +260,8 @@ class Paired(Struct, frozen=True):
 
 
 def paired(table: pl.DataFrame, world: int | None, hosts: Mapping[int, str] = UNKNOWN) -> Paired:
-    """Pair the collectives of all ranks.
-
-    Args:
-        table: ``collectives`` of all ranks.
-        world: how many ranks the run had, where that is known; else those that are here are all.
-        hosts: where each rank ran; empty where that is not known.
-    """
+    """Pair the ``collectives`` of all ranks. ``world``: how many ranks the run had; None: those that are
+    here. ``hosts``: where each rank ran, as far as that is known."""
     if table["rank"].n_unique() < 2:
         return _alone(table)
     # From the first of all on, so that means of times are exact to the nanosecond.

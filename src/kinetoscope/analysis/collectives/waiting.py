@@ -89,17 +89,11 @@ def waited(table: pl.DataFrame, world: int | None, hosts: Mapping[int, str]) -> 
 
 def with_exposed(found: Paired, computed: pl.DataFrame, windows: Mapping[int, tuple[int, int]]) -> Paired:
     """Add ``exposed_waiting_ns`` and ``exposed_transfer_ns``: how much of both the device did nothing else
-    inside its window; null where what it waited is not known.
+    inside its window; null where what it waited is not known. ``computed``: when each ``rank`` and ``device``
+    computed or copied, merged; ``windows``: by rank, from when to when, ns.
 
-    Each instant of a device counts once: where collectives of several streams wait at once, it is the one's
-    that began to wait first; where one waits while another moves data, it is waiting. So these times sum to
-    the time of the window in which a device did nothing but communicate.
-
-    Args:
-        found: see ``waited``.
-        computed: when each ``rank`` and ``device`` computed or copied, merged, at least while a collective
-            ran.
-        windows: by rank, from when to when its window lasts, ns.
+    Each instant of a device counts once: of several streams that wait the one's that began first; where one
+    waits while another moves data, it is waiting.
     """
     bounds = pl.DataFrame(
         [(rank, *bound) for rank, bound in windows.items()],

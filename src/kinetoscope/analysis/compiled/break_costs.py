@@ -195,11 +195,9 @@ class Crossing(NamedTuple):
 def crossing(trace: Trace, entered: pl.DataFrame) -> Crossing:
     """The host's time that it takes to go on in these ``pieces`` of functions.
 
-    In the forward pass, that is the time from the last launch before a piece to the first in it: the end of
-    one graph's call, what Python does between them, guards, and the beginning of the next call. What lies
-    between two launches of one graph is left, as the whole function has that there. What Python launches on
-    the way stays, too, but for what it reads from the device. In the backward pass it is the time of the
-    piece's own node before its first launch and after its last.
+    In the forward pass, from the last launch before a piece to the first in it, less what lies between two
+    launches of one graph, and what Python launches on the way but for what it reads from the device. In the
+    backward pass, the piece's own node before its first launch and after its last.
     """
     host = trace.host_events
     launches = trace.device_events["launch"].drop_nulls().unique().sort()

@@ -33,11 +33,9 @@ SPECIALISED = r"_\d[\dcdei]*$"
 
 
 class Joined(Struct, frozen=True):
-    """A compilation with its device columns filled in.
-
-    ``coverage``: shares of device time (null without any). ``matched``: on what ground kernels were found,
-    and how much device time of generated kernels no graph claims. ``source_lines``: by device time.
-    """
+    """A compilation with its device columns filled in: ``coverage`` (shares of device time), ``matched`` (on
+    what ground kernels were found, and how much device time of generated kernels no graph claims),
+    ``source_lines`` by device time."""
 
     compilation: CompiledProgram
     coverage: compiled_rows.Coverage

@@ -110,14 +110,10 @@ def call_around(trace: Trace) -> pl.Series:
 
 @remembered
 def graph_calls(trace: Trace) -> pl.DataFrame:
-    """One row per call of a compiled graph.
-
-    ``id`` (row of ``host_events``), ``hash``, ``direction`` (backward under CompiledFunctionBackward, forward
-    under CompiledFunction, which autograd records; else inference), ``compile_id`` ("0/0", from the compiled
-    region around the call; of a backward, from the forward call of the same autograd sequence number; null if
-    neither is in the recording), ``graph`` (the three in one text), ``start_ns``, ``duration_ns``, ``step``
-    is not known here.
-    """
+    """One row per call of a compiled graph: ``id`` (row of ``host_events``), ``hash``, ``direction``
+    (backward, forward or inference), ``compile_id`` ("0/0", from the compiled region around the call; of a
+    backward, from the forward call of the same autograd sequence number; null if neither was recorded),
+    ``graph`` (the three in one text), ``start_ns``, ``duration_ns``."""
     host = trace.host_events
     calls = host.select("id", "start_ns", "duration_ns", "name").filter(matching(host, "name", CALL))
     calls = calls.with_columns(pl.col("name").cast(pl.String))

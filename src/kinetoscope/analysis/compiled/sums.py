@@ -49,10 +49,7 @@ def coverage(events: pl.DataFrame) -> Coverage:
 
 def fill(compilation: CompiledProgram, owned: pl.DataFrame, window_ns: int) -> CompiledProgram:
     """The rows with ``device_time_us``, ``launches`` and shares; untouched without device work.
-
-    ``share_of_window`` is of ``window_ns``, the recorded steps of all devices: what of it the row's work
-    covers.
-    """
+    ``share_of_window`` is of ``window_ns``, the recorded steps of all devices."""
     total = float(owned["duration_ns"].sum())
     if not total:
         return compilation

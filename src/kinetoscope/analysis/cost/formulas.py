@@ -1,9 +1,7 @@
 """FLOPs and bytes of an op call, from its recorded shapes and types. To teach an op, add it to a table.
 
-Bytes are the least that has to cross the memory bus: every input once, every output once. FLOPs of what is
-not a matrix product count one for each arithmetic operation on an element (as ``torch.autograd.profiler``
-counts ``add`` and ``mul``); those ops are bound by memory on every device there is, so the bytes are what
-matters.
+Bytes are the least that has to cross the memory bus: every input once, every output once. What is no matrix
+product counts one FLOP for each arithmetic operation on an element, as ``torch.autograd.profiler`` does.
 """
 
 from __future__ import annotations

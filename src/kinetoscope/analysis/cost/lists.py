@@ -2,9 +2,8 @@
 
 Of a list torch records the shapes, unless it is longer than 30 tensors (``TENSOR_LIST_DISPLAY_LENGTH_LIMIT``
 in torch's ``profiler/util.h``): then the elements are those of the parameters (``listed_elements``), or the
-cost is null. Never recorded is the type: that is read off the kernel, whose name has it
-(``BinaryOpScalarFunctor<c10::BFloat16, 1, 1, 0>``, ``OpaqueType<2u>``). Bytes and operations count as in
-``formulas``.
+cost is null. The type is read off the kernel's name (``BinaryOpScalarFunctor<c10::BFloat16, 1, 1, 0>``,
+``OpaqueType<2u>``).
 """
 
 from __future__ import annotations
@@ -144,10 +143,8 @@ def listed_elements(trace: Trace, ops: pl.DataFrame) -> pl.Series:
     """For each row of ``ops`` (``op``, a row of ``host_events``, and its ``name``), the elements of its lists
     if they are those of the parameters; else null.
 
-    What the parameters are is known from the backward passes, which record the shape of each gradient that
-    they accumulate. That an op went over all of them is known from its kernels: every block takes one chunk
-    of one tensor, so the blocks of its launches have to be as many as the chunks of those shapes, to the last
-    one.
+    Backward passes record the shape of each gradient that they accumulate; an op went over all parameters
+    where the blocks of its launches are as many as the chunks of those shapes, to the last one.
     """
     of_lists = ops.filter(matching(ops, "name", LISTS))["op"]
     gradients = _gradients(trace) if len(of_lists) else {}

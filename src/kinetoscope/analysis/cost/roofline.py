@@ -36,15 +36,12 @@ DISTINCT = {
 
 
 def costed(trace: Trace, *columns: pl.Expr) -> pl.DataFrame:
-    """The op calls whose cost is known, one row each, in the order of ``device_events``.
+    """The op calls whose cost is known, one row each, in the order of ``device_events``; of a call that
+    launches several kernels all stands with the longest.
 
-    An op call may launch several kernels; its cost and the device time of all of them stand with the longest.
-
-    Returns:
-        ``id`` (row of ``device_events``), ``name`` of that kernel, ``op_name``, ``shapes`` (JSON as
-        recorded), ``dtype`` that bounds it, ``flops``, ``bytes`` (see ``formulas``), ``time_ns`` (of all the
-        call's device work), ``peak_flops`` and ``peak_bandwidth`` (per second; null where the device is not
-        in the table); or ``id``, ``time_ns`` and these ``columns`` of the others.
+    ``id`` (row of ``device_events``), ``name`` of that kernel, ``op_name``, ``shapes`` (JSON), ``dtype`` that
+    bounds it, ``flops``, ``bytes`` (see ``formulas``), ``time_ns``, ``peak_flops`` and ``peak_bandwidth``
+    (per second; null where not known); or ``id``, ``time_ns`` and these ``columns``.
     """
     calls, distinct = _calls(trace)
     distinct = distinct.select(columns or pl.all())
@@ -142,17 +139,11 @@ def peaks(trace: Trace) -> pl.DataFrame:
 
 @remembered
 def roofline(run: LoadedRun) -> pl.DataFrame:
-    """One row per kernel, op and shapes, of all ranks, longest first.
-
-    Returns:
-        ``name`` (kernel), ``op_name``, ``shapes``, ``dtype``, ``calls``, ``time_ns``, ``flops`` and ``bytes``
-        (of all calls), ``flops_per_s``, ``bytes_per_s``, ``flops_share`` and ``bandwidth_share`` of the
-        device's peaks, ``speed_of_light`` (the larger: the time it would take at the peak that bounds it,
-        over the time it took), ``bound`` (``compute`` or ``memory``: which peak that is) and ``refused``. A
-        row that would be above 100 % is refused: the model does not hold for it (data that never left the
-        cache, work that was skipped), so its shares are null. Without a known device the shares are null as
-        well.
-    """
+    """One row per kernel, op and shapes, of all ranks, longest first: ``name`` (kernel), ``op_name``,
+    ``shapes``, ``dtype``, ``calls``, ``time_ns``, ``flops`` and ``bytes`` (of all calls), ``flops_per_s``,
+    ``bytes_per_s``, ``flops_share`` and ``bandwidth_share`` of the device's peaks, ``speed_of_light`` (the
+    larger), ``bound`` (``compute`` or ``memory``) and ``refused``: above 100 % the model does not hold (data
+    that never left the cache, work that was skipped), and the shares are null, as without a known device."""
     table = pl.concat([pl.DataFrame(schema=CALLS | DISTINCT), *map(costed, run.traces)])
     by = ["name", "op_name", "shapes", "dtype"]
     compute, memory = pl.col("flops") / pl.col("peak_flops"), pl.col("bytes") / pl.col("peak_bandwidth")

@@ -81,13 +81,11 @@ def names_forward(trace: Trace) -> pl.Series:
 @remembered
 def recomputed(trace: Trace) -> pl.DataFrame:
     """The intervals of backward passes in which checkpointing runs a part of the forward pass again:
-    ``lane``, ``start_ns``, ``duration_ns``.
+    ``lane``, ``start_ns``, ``duration_ns``; none in a trace without a function of checkpointing.
 
     Forward ops have a sequence number and no thread of a forward pass; inside of a node of autograd they are
-    computed again. So are they where gradients are differentiated: without a function of checkpointing
-    in the trace there are no such intervals. A node asks for what it needs before it does anything itself, so
-    that the interval ends where it calls its first op of its own; until then the state of the random numbers,
-    of which calls of the runtime ask, is put back.
+    computed again. The interval ends where the node calls its first op of its own; until then the state of
+    the random numbers is put back.
     """
     host = trace.host_events
     node = matching(host, "name", f"{AUTOGRAD_NODE}|Backward\\d*$")
@@ -110,10 +108,8 @@ def recomputed(trace: Trace) -> pl.DataFrame:
 @remembered
 def updates(trace: Trace) -> pl.DataFrame:
     """The calls of optimizers (``step`` and ``zero_grad``) among ``host_events``, with its columns.
-
-    ``step(closure)`` runs forward and backward passes first, as Lightning's loop always does: such a call
-    begins where the last of its backward passes ends, on whatever thread that ran.
-    """
+    ``step(closure)`` runs forward and backward passes first: such a call begins where the last of its
+    backward passes ends."""
     host = trace.host_events
     calls = host.filter(matching(host, "name", OPTIMIZER))
     nodes = host.filter(matching(host, "name", AUTOGRAD_NODE)).select("start_ns", passed_ns=END)

@@ -9,18 +9,11 @@ from kinetoscope.trace.schema import whole
 
 
 def nearest(host: pl.DataFrame, wanted: pl.Series) -> pl.Series:
-    """The innermost wanted event around each host event, itself included.
-
-    Args:
-        host: a trace's ``host_events`` (``id`` is the row number, ``parent`` a row or null).
-        wanted: one boolean a row.
-
-    Returns:
-        One row of ``host_events`` (UInt32) a row; null where no wanted event encloses it.
+    """The innermost wanted event around each row of ``host_events``, itself included (UInt32); null: none is.
+    ``wanted``: one boolean a row.
 
     Each row points at its parent unless it is wanted or at the top; following the pointers of pointers
-    doubles the distance every time, so a tree of depth d takes log2(d) passes over the column and no Python
-    loop.
+    doubles the distance every time.
     """
     if not wanted.any():
         return constant(None, len(host), pl.UInt32)

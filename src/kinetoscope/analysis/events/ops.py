@@ -6,22 +6,18 @@ The rules are those of ``torch/autograd/profiler.py`` (``_parse_kineto_results``
 - rows are distinguished by name and by ``kind``; ``ProfilerStep#1``, ``#2`` … are one row, ``ProfilerStep*``;
 - an event's children are the events of its thread that it encloses, runtime calls among them; what overlaps
   it only in part is a child of the next event out that encloses it;
-- the profiler's own overhead is a child of what it interrupted. The trace does not say on which thread that
-  was: it is taken to be the event, of any thread, that encloses it and started last;
+- the profiler's own overhead is a child of the event, of any thread, that encloses it and started last;
 - bookkeeping ops (``aten::is_leaf``, ``profiler::_record_function_enter``, …) are left out before that, and
-  so are Python functions (recorded with stacks), which PyTorch 2.13 counts as ops and 2.11 does not;
+  so are Python functions;
 - an only child of the same name is merged into its parent: one call, not two;
-- an op's total device time adds its children's. So an op that calls another of its own name (recursion)
-  counts the inner one's total twice, here as there;
+- an op's total device time adds its children's: one that calls another of its own name counts the inner total
+  twice, here as there;
 - kernels, copies and memsets are rows of their own, and so are the ranges that annotations span on the
   device, whose time is not work.
 
-Where this table differs on purpose: torch counts an op's device time once more for every overhead event
-inside it (in forum_eager, 3.489 ms of "CUDA total" for kernels that took 2.096 ms); here it is counted once.
-And a device event belongs to the innermost op or annotation around its launch, as in every other table, while
-torch gives it to the op whose External id it carries: a collective to ``record_param_comms`` instead of the
-``nccl:all_reduce`` in it, and work of old recordings, which have the correlation id there, to ops that
-launched nothing.
+It differs on purpose: torch counts an op's device time once more for every overhead event inside it, and
+gives a device event to the op whose External id it carries; here it is counted once, and belongs to the
+innermost op or annotation around its launch, as in every other table.
 """
 
 from __future__ import annotations

@@ -20,12 +20,8 @@ CALL = r"(?i)(^|_)(runtime|driver)$"
 @remembered
 def computing(trace: Trace) -> pl.DataFrame:
     """One row per op of a launching thread that does its work on the CPU, the outermost of nested ones:
-    ``lane``, ``start_ns``, ``end_ns`` and ``host_event`` (row of ``host_events``).
-
-    A recording does not say where an op's tensors are. An op on the CPU calls no runtime and is not one that
-    only describes memory; whose own time is no longer than an op that launches (their median) is left out: on
-    the device it would take the thread as long.
-    """
+    ``lane``, ``start_ns``, ``end_ns`` and ``host_event`` (row of ``host_events``). It calls no runtime, is
+    not one that only describes memory, and takes longer itself than an op that launches (their median)."""
     host = trace.host_events
     is_op = matching(host, "category", OPS)
     launching = nearest(host, is_op).fill_null(host["id"])[launches(trace)["launch"]].unique().sort()
@@ -84,14 +80,13 @@ SILENCE_NS = 1_000_000
 
 @remembered
 def host_causes(trace: Trace) -> pl.DataFrame:
-    """For each thread that launches device work, the intervals in which something keeps it from launching.
+    """For each thread that launches device work, the intervals in which something keeps it from launching:
+    ``lane``, ``start_ns``, ``end_ns``, ``cause`` and ``host_event`` (row of ``host_events``; null where
+    nothing was recorded), disjoint per lane and sorted.
 
-    Returns:
-        ``lane``, ``start_ns``, ``end_ns``, ``cause`` and ``host_event`` (row of ``host_events``; null where
-        nothing was recorded), disjoint per lane and sorted. ``host-op``: an op that computes on the CPU (see
-        ``computing``), an event's own time, ``SILENCE_NS`` or more without anything recorded inside it, or
-        the profiler's own overhead, which stops every thread.
-        ``unexplained``: a silence with no event, or only a step's annotation, around it.
+    ``host-op``: an op that computes on the CPU (see ``computing``), an event's own time, ``SILENCE_NS`` or
+    more without anything recorded inside it, or the profiler's own overhead. ``unexplained``: a silence with
+    no event, or only a step's annotation, around it.
     """
     host = trace.host_events.select("id", "name", "lane", "start_ns", END)
     lanes = launching_lanes(trace)

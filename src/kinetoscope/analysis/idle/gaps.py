@@ -48,20 +48,16 @@ GAPS = {
 
 @remembered
 def gaps(run: LoadedRun) -> pl.DataFrame:
-    """The idle time of every device inside its window, cut into pieces that have one cause each.
+    """The idle time of every device inside its window, cut into disjoint pieces that have one cause each and
+    sum to window less busy: ``rank``, ``device``, ``start_ns``, ``end_ns``, ``cause``, ``next`` (row of
+    ``device_events`` that ended the gap; null at the end), ``host_event`` (row of ``host_events`` that shows
+    the cause; null where none does) and ``text``.
 
-    The pieces are disjoint and sum exactly to window less busy. Columns: ``rank``, ``device``, ``start_ns``,
-    ``end_ns``, ``cause``, ``next`` (row of ``device_events`` that ended the gap; null at the end),
-    ``host_event`` (row of ``host_events`` that shows the cause; null where none does) and ``text``.
-
-    How a cause is found. A gap whose next work had been launched before the device ran dry, early enough to
-    have started (see ``arrival_ns``), is not the host's doing: up to ``PAUSE_NS`` it is the device's ordinary
-    pause ``between-kernels``, beyond that ``unexplained``; so is what a launch takes beyond
-    ``LONG_LATENCIES`` of those. Otherwise the host was behind, and what its launching thread did
-    meanwhile says why (``causes.host_causes``); where that thread was silent (autograd's, before a backward),
-    the thread that launched last says. What remains is ``launch-bound``: the thread was on its way to this
-    launch. If the device ran dry while the thread sat in a synchronisation, the way to the next launch counts
-    as its cost too, since nothing could be queued ahead.
+    A gap whose next work had been launched early enough (see ``arrival_ns``) is not the host's doing: up to
+    ``PAUSE_NS`` it is ``between-kernels``, beyond that ``unexplained``. Otherwise what its launching thread
+    did meanwhile says why (``causes.host_causes``), or, where that was silent, the thread that launched last.
+    What remains is ``launch-bound``. If the device ran dry during a synchronisation, the way to the next
+    launch is its cost too.
     """
     found = [_gaps(trace, paired_of(run).table) for trace in run.traces]
     if len(found) == 1:  # no other run has this trace among its ranks

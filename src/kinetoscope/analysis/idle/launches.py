@@ -31,16 +31,11 @@ LAUNCHES = {
 
 @remembered
 def launches(trace: Trace) -> pl.DataFrame:
-    """One row per launch call that device work answers, in order of time.
-
-    Returns:
-        ``rank``, ``device``, ``launch`` (row of ``host_events``), ``lane``, ``start_ns``, ``host_ns`` (the
-        call's duration), ``works`` (device events it put there: many behind one graph launch),
-        ``first_start_ns``, ``last_end_ns`` and ``device_ns`` (sum of durations) of that work, ``latency_ns``
-        (from the call's start to the first work's start), ``depth`` (launches of this device, this one
-        included, that had been made and whose work had not ended when the call was made: how far ahead the
-        host is; 1 when the device has nothing else) and ``step``.
-    """
+    """One row per launch call that device work answers, in order of time: ``rank``, ``device``, ``launch``
+    (row of ``host_events``), ``lane``, ``start_ns``, ``host_ns`` (the call's duration), ``works`` (device
+    events it put there), ``first_start_ns``, ``last_end_ns`` and ``device_ns`` (sum of durations) of that
+    work, ``latency_ns`` (from the call's start to the first work's), ``depth`` (launches of this device, this
+    one included, whose work had not ended: how far ahead the host is) and ``step``."""
     host = trace.host_events
     answered = (
         trace.device_events.select("launch", "device", "start_ns", "duration_ns", "step")
@@ -83,10 +78,9 @@ def launching_lanes(trace: Trace) -> pl.Series:
 def arrival_ns(trace: Trace) -> int:
     """The time that a launch takes to arrive at an idle device, ns; 0 without a launch.
 
-    It is nearly the least of all launches' latencies, since most may find work before them. In the recordings
-    that have launches to an idle device, the 1st percentile of all agrees with the quick ones of those to 2
-    µs; the 10th is several times that where the queue is mostly full. Where every launch had to queue it is
-    an upper bound.
+    It is nearly the least of all launches' latencies: where launches to an idle device were recorded, the 1st
+    percentile of all agrees with the quick ones of those to 2 µs. Where every launch had to queue it is an
+    upper bound.
     """
     latency = launches(trace)["latency_ns"]
     return int(latency.filter(latency > 0).quantile(0.01, "lower") or 0)

@@ -27,24 +27,13 @@ MEAN_NS = 5_000
 
 def elementwise_chains(work: pl.DataFrame, eager: pl.DataFrame) -> pl.DataFrame:
     """The kernels of chains, with ``chain`` (its number) and ``saved_ns``: what fusing would save of each,
-    such that the longest kernel of a chain stays, and the others go.
+    such that the longest kernel of a chain stays, and the others go. ``work``: all device work, with
+    ``op_name``; ``eager``: the rows of it that may be in a chain.
 
     A chain is broken by any other work of its stream but filling, by a new step, and where its ops begin
-    again (three calls of ``a * b + c`` are three chains). A reduction ends it. Of what is gathered on its way
-    the reading remains, half of the time.
-
-    What reductions alone read is not written any more: where the next kernel is too short to read it as
-    well, or reduces it, too. In the time of a reduction one tensor of the chain is read, or written, and each
-    of them was written once and read once: what their passing took is gone, down to the reduction's own
-    time. A backward that needs a tensor computes it anew, as compilers do with what is elementwise.
-
-    A chain goes on through a softmax: a compiled kernel finds what a row has in common in one more pass over
-    what the chain reads, and keeps that alone for the backward. Of the softmax the reading remains, half of
-    its time, and of the last kernel the writing.
-
-    Args:
-        work: all device work, with ``op_name``.
-        eager: the rows of it that may be in a chain.
+    again (three calls of ``a * b + c`` are three chains). Of what is gathered on its way half of the time
+    remains. A reduction ends it; what reductions alone read is not written any more, since a backward
+    computes it anew. A softmax does not end it: half of its time remains, and of the last kernel the writing.
     """
     own = work["id"].is_in(eager["id"].implode()) & (work["kind"] == "kernel")
     own &= matching(work, "op_name", "^aten::")

@@ -79,10 +79,9 @@ def short_name(name: str) -> str:
     """A kernel's name in at most 60 characters.
 
     A C++ signature loses its return type, parameters, template arguments and well-known namespaces; a kernel
-    that runs any functor (``vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, …>``) keeps the
-    functor and its element type (``vectorized_elementwise<Add f32>``), and CUTLASS's keep the name that is in
-    their argument. Names of a known grammar keep the operation, types and tile. A mangled name shows its
-    nested identifiers. What is still too long is cut in the middle, with "…".
+    that runs any functor keeps the functor and its element type (``vectorized_elementwise<Add f32>``). Names
+    of a known grammar keep the operation, types and tile; a mangled name shows its nested identifiers. What
+    is still too long is cut in the middle, with "…".
     """
     if name.startswith(("Memcpy", "Memset")):
         return name

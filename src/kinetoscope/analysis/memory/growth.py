@@ -29,14 +29,10 @@ STEPS = 3  # boundaries apart: what grows twice may yet be given back
 
 
 def growth(history: DeviceHistory, boundaries_ns: tuple[int, ...]) -> pl.DataFrame:
-    """The lines whose memory grows with each step, most first.
-
-    Returns:
-        ``line``, ``owner``, ``role``, ``bytes_per_step``, ``bytes`` (at the last boundary, of what the
-        history saw begin), ``names`` (of variables that hold some of it,
-        numbers in brackets as ``*``), ``grows`` (allocations: a new one
-        is kept in each step; bytes: one is replaced by a larger one), ``stack``.
-    """
+    """The lines whose memory grows with each step, most first: ``line``, ``owner``, ``role``,
+    ``bytes_per_step``, ``bytes`` (at the last boundary, of what the history saw begin), ``names`` (of
+    variables that hold some of it, numbers in brackets as ``*``), ``grows`` (allocations: a new one is kept
+    in each step; bytes: one is replaced by a larger one), ``stack``."""
     known = history.known.filter(
         pl.col("start").is_not_null(), ~pl.col("role").is_in(["parameter", "graph pool"])
     ).with_columns(owner=owner())
@@ -107,12 +103,9 @@ class GivenBack(NamedTuple):
 
 
 def given_back(history: DeviceHistory, boundaries_ns: tuple[int, ...]) -> list[GivenBack]:
-    """Each time that memory was given back to the driver, in order of time.
-
-    To what it gives back for room the allocator writes the stack of the allocation that needs it, and then
-    asks the driver. Of ``empty_cache`` it knows the stack where the history has those of releases; else it
-    writes where each segment was allocated.
-    """
+    """Each time that memory was given back to the driver, in order of time. To what it gives back for room
+    the allocator writes the stack of the allocation that needs it; of ``empty_cache`` that of the release
+    where the history has those, else where each segment was allocated."""
     snapshot, counters = history.snapshot, history.counters
     entries = snapshot.entries.filter(pl.col("device") == history.device)
     is_given = pl.col("action").is_in(GIVES)

@@ -27,12 +27,9 @@ TAKES, GIVES = [SEGMENT, MAP], [SEGMENT_FREE, UNMAP]
 
 @remembered
 def allocations(snapshot: Snapshot) -> pl.DataFrame:
-    """Every allocation whose beginning or end is in the history, and those that live at the snapshot.
-
-    Of one that was there before the history began, the stack is known where the allocator still knew it: not
-    where the history has the stacks of releases (``context="all"``), which are not of the code that requested
-    it, nor where nothing in the history tells which stacks those of its releases are.
-    """
+    """Every allocation whose beginning or end is in the history, and those that live at the snapshot. Of one
+    that was there before, the stack is known where the allocator still knew it, and the history's stacks are
+    not those of releases (``context="all"``)."""
     ended = FREED if snapshot.entries["action"].eq(FREED).any() else FREE
     calls = (
         snapshot.entries.with_row_index("place")

@@ -132,12 +132,10 @@ OWNER = "cuBLAS"
 
 
 def workspaces(known: pl.DataFrame) -> pl.Series:
-    """The numbers of cuBLAS' workspaces among a device's allocations: memory of PyTorch's allocator that is
-    no tensor, and is never given back.
+    """The numbers of cuBLAS' workspaces among a device's allocations: no tensors, and never given back.
 
-    Each thread that multiplies has one for every stream, of a size that is known: from within the first
-    module or generated code that multiplies, later from autograd's thread. Where another allocation of that
-    size lasts as long and has no known owner, neither is called one.
+    Each thread that multiplies has one for every stream, of a size that is known. Where another allocation of
+    that size lasts as long and has no known owner, neither is called one.
     """
     lasting = known.filter(
         pl.col("end").is_null(), pl.col("named").is_null(), pl.col("pool") == 0,
@@ -177,12 +175,9 @@ PLACED = {"place": pl.Int64, "address": pl.Int64, "named": pl.String, "name": pl
 
 
 def owned(snapshot: Snapshot, held: Held | None, device: int) -> pl.DataFrame:
-    """The allocations of a device (see ``lifetimes.ALLOCATIONS``).
-
-    Returns:
-        Their columns, ``allocation`` (their number), ``step`` and ``last_step`` (in which they begin and end,
-        counted from the first boundary: 0 lies before it), ``role``, ``name`` (the program's own, of the
-        tensor, or of the variable that holds it at the snapshot) and what their stacks say.
+    """The allocations of a device (see ``lifetimes.ALLOCATIONS``) with ``allocation`` (their number),
+    ``step`` and ``last_step`` (counted from the first boundary: 0 lies before it), ``role``, ``name`` (the
+    program's own, of the tensor, or of the variable that holds it at the snapshot) and what their stacks say.
     """
     known = allocations(snapshot).filter(pl.col("device") == device).with_row_index("allocation")
     known = known.join(stack_owners(snapshot), on="stack", how="left", maintain_order="left")

@@ -229,13 +229,10 @@ def segments_then(history: DeviceHistory) -> pl.DataFrame:
 
 
 def holders(history: DeviceHistory) -> pl.DataFrame:
-    """Owners of memory at the peak, most first: every requested byte is in one row.
-
-    Returns:
-        ``role``, ``owner`` (the program's name with its layers' numbers as ``*``, the module, the graph, or
-        the function that allocates), ``line`` (the user's; null: none), ``allocations``, ``bytes``,
-        ``largest``, ``op`` and ``stack`` (of the largest; null: not in the trace).
-    """
+    """Owners of memory at the peak, most first; every requested byte is in one row: ``role``, ``owner`` (the
+    program's name with its layers' numbers as ``*``, the module, the graph, or the function that allocates),
+    ``line`` (the user's; null: none), ``allocations``, ``bytes``, ``largest``, ``op`` and ``stack`` (of the
+    largest; null: not in the trace)."""
     here = history.at_peak.with_columns(owner().alias("owner"), pl.col("line").replace({"": None}))
     return (
         here.sort("bytes", descending=True, maintain_order=True)
@@ -282,14 +279,8 @@ def owner() -> pl.Expr:
 
 def over_time(history: DeviceHistory, points: int) -> pl.DataFrame:
     """Bytes of each role over the history: of ``points`` intervals of equal length, each in which anything
-    changed, the moment when most was allocated, and the last.
-
-    What is allocated while the host waits is thereby the last, and not the most, of what came before.
-
-    Returns:
-        ``time_us``, ``reserved``, ``idle`` (what private pools have of the driver and no tensor has), and a
-        column of bytes for each role that ever had any.
-    """
+    changed, the moment when most was allocated, and the last. ``time_us``, ``reserved``, ``idle`` (what
+    private pools have of the driver and no tensor has), and a column for each role that ever had any."""
     table = history.curve.table
     since_us = pl.col("time_us") - pl.col("time_us").min()
     intervals = table.group_by(since_us * points // (since_us.max() + 1), maintain_order=True)

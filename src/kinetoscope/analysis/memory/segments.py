@@ -19,10 +19,7 @@ FREE = "free"
 
 def segments(history: DeviceHistory, drawn: int | None = None) -> list[SegmentRow]:
     """The segments at the peak (``DeviceHistory.place``), most free bytes first, those after the ``drawn``
-    first ones without their pieces.
-
-    Empty where segments grow by pages and the history goes on: what was mapped then is not known by segment.
-    """
+    first ones without their pieces; none where segments grow by pages and the history goes on."""
     snapshot = history.snapshot
     entries = snapshot.entries.filter(pl.col("device") == history.device)
     is_last = history.place == whole(history.curve.table["place"].max())

@@ -41,13 +41,10 @@ CALLED = {
 
 @remembered
 def memory_timeline(trace: Trace) -> pl.DataFrame:
-    """Every allocation and release on a device, in order of time; empty without ``profile_memory``.
-
-    Returns:
-        ``device``, ``start_ns``, ``lane``, ``address``, ``bytes`` (negative when released), ``allocated`` and
-        ``reserved`` (bytes after it: in tensors, and taken from the driver). PyTorch before 1.11 recorded no
-        totals: then ``allocated`` is the sum since the recording began, and ``reserved`` null.
-    """
+    """Every allocation and release on a device, in order of time; empty without ``profile_memory``:
+    ``device``, ``start_ns``, ``lane``, ``address``, ``bytes`` (negative when released), ``allocated`` and
+    ``reserved`` (bytes after it). PyTorch before 1.11 recorded no totals: then ``allocated`` is the sum since
+    the recording began, and ``reserved`` null."""
     since = pl.col("bytes").cum_sum().over("device")
     return (
         trace.memory.filter(pl.col("device_type") != CPU)
@@ -84,14 +81,10 @@ def memory_over_time(trace: Trace, points: int = 200) -> pl.DataFrame:
 
 @remembered
 def memory_statistics(run: LoadedRun) -> pl.DataFrame:
-    """One row per rank and device whose memory was recorded.
-
-    Returns:
-        ``peak_allocated`` and ``peak_reserved`` (bytes), ``peak_ns`` (when the first was reached) and
-        ``peak_op`` (the innermost op running then), ``first_allocated`` and ``last_allocated`` (a difference
-        that grows with the steps is a leak), ``allocations``, ``releases`` and ``allocated_bytes`` (the sum
-        of all allocations: how much the allocator turned over).
-    """
+    """One row per rank and device whose memory was recorded: ``peak_allocated`` and ``peak_reserved``
+    (bytes), ``peak_ns`` (when the first was reached) and ``peak_op`` (the innermost op running then),
+    ``first_allocated`` and ``last_allocated``, ``allocations``, ``releases`` and ``allocated_bytes`` (the sum
+    of all allocations)."""
     table = pl.concat(
         [pl.DataFrame(schema={"rank": pl.Int32, **TIMELINE})]
         + [memory_timeline(t).select(pl.lit(t.rank, pl.Int32).alias("rank"), *TIMELINE) for t in run.traces]
@@ -128,13 +121,8 @@ def _op_at(trace: Trace, lane: int, at: int) -> str | None:
 
 @remembered
 def allocator_calls(run: LoadedRun) -> pl.DataFrame:
-    """The driver's allocation calls by rank and name (cudaMalloc, hipFree, …), most host time first.
-
-    Each stops the host, and a release stops the device as well: a program in steady state makes none.
-
-    Returns:
-        ``rank``, ``name``, ``calls``, ``host_ns``, ``calls_in_window``, ``host_ns_in_window``.
-    """
+    """The driver's allocation calls by rank and name (cudaMalloc, hipFree, …), most host time first:
+    ``rank``, ``name``, ``calls``, ``host_ns``, ``calls_in_window``, ``host_ns_in_window``."""
     found = [pl.DataFrame(schema=CALLED)]
     for trace in run.traces:
         within, host = window(trace), trace.host_events
@@ -159,15 +147,10 @@ EMPTY = r"^aten::(new_)?(empty|resize)"  # they allocate for the op that calls t
 
 @remembered
 def held_at_peak(trace: Trace) -> pl.DataFrame:
-    """Memory that was allocated at each device's peak, by what had allocated it; the most bytes first.
-
-    What was allocated before the recording began is not in it.
-
-    Returns:
-        ``device``, ``op`` (the innermost that computes), ``module`` (of backward work its forward op's),
-        ``line`` (the innermost Python frame of your own: ``file.py(12): function``), each null where not
-        recorded; ``bytes`` and ``allocations``.
-    """
+    """Memory that was allocated at each device's peak, but for what was before the recording, by what had
+    allocated it; the most bytes first: ``device``, ``op`` (the innermost that computes), ``module`` (of
+    backward work its forward op's), ``line`` (the innermost Python frame of your own: ``file.py(12):
+    function``), each null where not recorded; ``bytes`` and ``allocations``."""
     row, block = pl.int_range(pl.len()), ["device", "address"]
     living = (
         memory_timeline(trace)

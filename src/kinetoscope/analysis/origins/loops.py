@@ -1,10 +1,9 @@
 """Loops of the step with lines whose passes need nothing of each other, by the program's own source.
 
 A pass needs another where it reads a name before it binds it, and binds it as well (``x = layer(x)``), writes
-into what it also reads (``h[i] = cell(h[i - 1])``), or calls what goes on from where it was: ``backward``,
-``step``, ``next``, an environment, a cache. Sums, lists that are appended to, and parts of a tensor that are
-each pass's own are not needed by another pass. The lines of functions that a pass calls are read as well;
-what libraries keep is not seen.
+into what it also reads (``h[i] = cell(h[i - 1])``), or calls what goes on from where it was (``backward``,
+``next``, a cache). The lines of functions that a pass calls are read as well; what libraries keep is not
+seen.
 """
 
 from __future__ import annotations

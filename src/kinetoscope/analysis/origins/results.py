@@ -1,10 +1,6 @@
-"""Lines of the step with lines that work on results which the program read, by its own source.
-
-A statement works on results where it reads a name that an earlier one bound to what was read, or to what was
-made of that; so do the lines of functions that it calls, and its caller's statement, to which a function
-returns them. What is written into objects is not followed: of a memory into which results go, what is taken
-out again may be others.
-"""
+"""Lines of the step with lines that work on results which the program read, by its own source: those that
+read a name bound to what was read, or to what was made of that, the lines of functions that they call, and
+the caller's statement to which a function returns them. What is written into objects is not followed."""
 
 from __future__ import annotations
 

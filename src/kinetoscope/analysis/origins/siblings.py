@@ -1,9 +1,8 @@
 """Calls of one module, in statements of one block, of which none needs another's result: by the program's own
 source and the step with lines.
 
-A call needs another one where an argument comes of its result, where the module keeps something of a call (an
-attribute that its code writes, a cache), or where what is between them changes the module: ``backward``, an
-optimizer's ``step``, ``eval``. What libraries keep is not seen.
+A call needs another one where an argument comes of its result, where the module keeps something of a call, or
+where what is between them changes the module. What libraries keep is not seen.
 """
 
 from __future__ import annotations

@@ -28,14 +28,9 @@ BY = {
 
 
 def kernels(run: LoadedRun, by: str = "kernel", category: str | None = None) -> pl.DataFrame:
-    """Device time summed by ``by`` (a key of ``BY``), of one category or of all, most first.
-
-    Returns:
-        The key's column (named ``by``) and those of ``ListingRow`` but its names, in ns.
-
-    Raises:
-        UsageError: ``by`` or ``category`` is not one there is.
-    """
+    """Device time summed by ``by`` (a key of ``BY``), of one category or of all, most first: the key's column
+    (named ``by``) and those of ``ListingRow`` but its names, in ns. Raises UsageError where there is no such
+    key or category."""
     if by not in BY:
         raise UsageError(f"kernels cannot be summed by {by!r}", hint=f"one of: {', '.join(BY)}")
     table = _shaped(run)

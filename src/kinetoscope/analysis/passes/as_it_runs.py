@@ -31,12 +31,9 @@ DATA, COLLECTING = "data-loading", "garbage-collection"
 
 
 class StepAsItRuns(Struct, frozen=True):
-    """One rank's step without the profiler; times in µs per step.
-
-    ``busy_us`` (None without recorded device work) and ``idle`` by cause sum to ``timed.step.median``.
-    ``recorded_us`` is the step as recorded (its median, None where no steps were); ``basis`` says in words
-    what all this rests on. ``loader`` is None without workers.
-    """
+    """One rank's step without the profiler; times in µs per step. ``busy_us`` (None without recorded device
+    work) and ``idle`` by cause sum to ``timed.step.median``; ``recorded_us`` is the median step as recorded;
+    ``basis`` says in words what all this rests on. ``loader`` is None without workers."""
 
     rank: int
     timed: Unprofiled
@@ -156,15 +153,9 @@ def _gaps(run: LoadedRun, rank: int, device: int) -> pl.DataFrame:
 
 
 def laid_over(light: pl.DataFrame, full: pl.DataFrame, rows: pl.DataFrame) -> dict[str, float]:
-    """Idle time of one pass by the causes that the other knows.
-
-    A gap takes the causes of the gap before the same kernel, in their proportions; where there is none, it
-    keeps its own.
-
-    Args:
-        light, full: pieces of gaps (``next``, ``cause``, ``idle_ns``).
-        rows: which row of the full pass each of the light one's is (``light``, ``full``).
-    """
+    """Idle time of one pass by the causes that the other knows: a gap takes the causes of the gap before the
+    same kernel, in their proportions, or keeps its own. ``light``, ``full``: pieces of gaps (``next``,
+    ``cause``, ``idle_ns``); ``rows``: which row of the full pass each of the light one's is."""
     known = full.filter(pl.col("idle_ns") > 0).join(rows, left_on="next", right_on="full")
     share = pl.col("idle_ns") / pl.col("idle_ns").sum().over("light")
     known = known.select(pl.col("light").alias("next"), "cause", share=share)
@@ -181,12 +172,9 @@ def _sums(pieces: pl.DataFrame) -> dict[str, float]:
 
 
 def _scaled(recorded: dict[str, float], idle_us: float, timed: Unprofiled) -> tuple[dict[str, float], str]:
-    """Idle time by cause, longest first, so that it sums to ``idle_us``; what was measured instead.
-
-    Where the recorded steps waited for data as the unprofiled ones did not (batches had piled up meanwhile,
-    or the loader fell behind), the measured waiting stands; so does what the garbage collector takes, which
-    a recording rarely shows. The other causes share the rest.
-    """
+    """Idle time by cause, longest first, so that it sums to ``idle_us``. Where the recorded steps waited for
+    data as the unprofiled ones did not, the measured waiting stands; so does what the garbage collector
+    takes. The other causes share the rest."""
     if idle_us <= 0:
         return {}, ""
     causes, measured, words = dict(recorded) or {"unexplained": 1.0}, dict[str, float](), list[str]()

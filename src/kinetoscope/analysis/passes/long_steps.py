@@ -1,10 +1,9 @@
 """The function, or line of the loop, that rare long steps are about, by the samples of the whole run.
 
-The clock of the steps says how many are long, and by how much; it does not say why. Samples say where the
-thread was, but not in which step. Both together do: of the functions below the loop, the one that long steps
-are about is seen in a row for as long as a long step takes more, no more often than those come, and takes of
-all steps about what they add. Where none is, a line of the loop itself may be. A function in which a step
-begins or ends, or from which a backward pass or an optimizer is called, is in the usual steps as well.
+The clock of the steps says how many are long, and by how much; samples say where the thread was, but not in
+which step. The function that long steps are about is seen in a row for as long as a long step takes more, no
+more often than those come, and takes of all steps about what they add. A function in which a step begins or
+ends, or from which a backward pass or an optimizer is called, is in the usual steps as well.
 """
 
 from __future__ import annotations
@@ -53,14 +52,9 @@ class LongSteps(msgspec.Struct, frozen=True, kw_only=True):
 def long_steps(
     tree: SampleTree, loop: int, nodes: Iterable[int], timed: Unprofiled | None, tick: int | None
 ) -> LongSteps | None:
-    """The function that long steps are about; None where there are none, or no function is.
-
-    Args:
-        loop: the node of the function that the steps' loop is in.
-        nodes: those at which the samples of steps were taken.
-        timed: the steps without the profiler, and the rare ones among them.
-        tick: the node at which a step begins or ends.
-    """
+    """The function that long steps are about; None where there are none, or no function is. ``loop``: the
+    node of the function that the steps' loop is in; ``nodes``: where samples of steps were taken; ``timed``:
+    the steps without the profiler; ``tick``: the node at which a step begins or ends."""
     rare = timed.rare if timed is not None else None
     if timed is None or rare is None or rare.size > 1:
         return None

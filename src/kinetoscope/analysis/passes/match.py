@@ -1,8 +1,5 @@
-"""The light pass' device work and the full one's, matched: the same kernels in the same order, step by step.
-
-The passes record different steps of one program. Where these do the same, each kernel of the one is the
-kernel of the other that stands at its place; where they differ, what stands in both in the same order is.
-"""
+"""The light pass' device work and the full one's, matched: each kernel of the one is the kernel of the other
+that stands at its place, or where the passes differ what stands in both in the same order."""
 
 from __future__ import annotations
 

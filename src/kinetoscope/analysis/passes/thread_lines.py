@@ -49,13 +49,8 @@ _Key = tuple[str, str, str, str, bool]
 
 
 def lines_of_steps(tree: SampleTree, loop: int, nodes: Iterable[int], step_us: float) -> list[ThreadLine]:
-    """The lines below a loop, by their time.
-
-    Args:
-        loop: the node of the function that the steps' loop is in.
-        nodes: those at which the samples of steps were taken.
-        step_us: the time of a step at the mean, µs.
-    """
+    """The lines below a ``loop`` (the node of the function that it is in), by their time: ``nodes``, at which
+    the samples of steps were taken, and ``step_us``, the time of a step at the mean."""
     nodes = list(nodes)
 
     def counted(periods: Iterable[Period], node: int) -> tuple[int, float]:

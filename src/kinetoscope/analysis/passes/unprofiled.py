@@ -75,17 +75,13 @@ class StepRound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unprofiled(msgspec.Struct, frozen=True):
-    """Steps without the profiler: those before the recording and, where they are equal, those after it.
-
-    Where the profiler could not be taken out of the process again (on a GPU CUPTI's hooks then stay in every
-    call: a step that its host sets the pace of took 1.4 times as long), those after say only whether the pace
-    drifts.
+    """Steps without the profiler: those before the recording and, where they are equal, those after it. Where
+    the profiler could not be taken out of the process again, those after say only whether the pace drifts.
 
     ``around`` are the medians of either (µs; None where there is none), ``drift`` says that their intervals
-    do not overlap. ``waiting`` is None where it was not measured, ``recorded_data_us`` is the waiting for
-    data in the recorded steps. ``words`` says what the figures are of. ``mean_us`` is the mean of the same
-    steps and of those timed on later at the same pace, rare long ones included; ``rare`` are those, and
-    ``round`` is what comes after every so many; None where they do not matter.
+    do not overlap. ``recorded_data_us`` is the waiting for data in the recorded steps. ``words`` says what
+    the figures are of. ``mean_us`` is the mean of the same steps and of those timed on later at the same
+    pace, rare long ones included; ``rare`` are those, and ``round`` is what comes after every so many.
     """
 
     step: Spread
@@ -163,11 +159,8 @@ def timed_steps(timings: StepTimings) -> TimedSteps | None:
 
 def standing(timings: StepTimings) -> tuple[TimedSteps, ...]:
     """The steps that stand for the program: those before the recording, with those after it where the
-    profiler was gone by then and they are equal.
-
-    Of a program that had become faster by then, those after it alone: it was still warming up before, and
-    nothing that recording leaves behind makes steps faster but a loader's full queue.
-    """
+    profiler was gone by then and they are equal. Of a program that had become faster by then, those after it
+    alone: it was still warming up before."""
     before, after = _around(timings)
     if before is None or after is None:
         return tuple(steps for steps in (before, after) if steps is not None)
@@ -286,12 +279,8 @@ class _FoundRounds(NamedTuple):
 
 def _found_rounds(parts: Sequence[TimedSteps], workers: int) -> _FoundRounds | None:
     """The rounds that steps come in, other than those of a loader's ``workers``; None where they do not
-    matter.
-
-    What comes in between two steps lies in the second of them, or, an evaluation, in neither. Steps timed
-    before and after the recording are one series by their numbers; where these are not known, the longer
-    part alone is looked at.
-    """
+    matter. Steps timed before and after the recording are one series by their numbers; where these are not
+    known, the longer part alone is looked at."""
     if any(part.first is None for part in parts):
         parts = [max(parts, key=lambda part: len(part.step_s))]
     numbers = [

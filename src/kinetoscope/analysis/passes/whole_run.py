@@ -1,10 +1,9 @@
 """The phases of the whole run: how much of it steps like the recorded ones make up, and what the rest is.
 
 The main thread was sampled from the process' start to its end (``recording.whole_run``). While steps were
-timed, all samples lay below one function, in which the loop of the steps is: the deepest that all of them
-share, and that the tick shares by which steps were found. What was seen there is the steps, wherever in the
-run it is seen again. All else is another phase: named by the function that it is in where its stack leaves
-that of the steps, by lines where there is none, or by what torch or Python does there.
+timed, all samples lay below one function, in which the loop of the steps is. What was seen there is the
+steps, wherever in the run it is seen again. All else is another phase: named by the function that it is in
+where its stack leaves that of the steps, by lines where there is none, or by what torch or Python does there.
 """
 
 from __future__ import annotations

@@ -42,14 +42,9 @@ def data_ratio(collectives: pl.DataFrame, ranks: Sequence[int], step: str | None
 def kernel_cause(
     kernels: pl.DataFrame, ranks: Sequence[int], step: str | None, data: float = 1.0, late_ns: float = 0.0
 ) -> tuple[str, str]:
-    """The cause, and the kernel or factor that shows it.
-
-    Args:
-        kernels: see ``excess.Excess``.
-        ranks: those that are late; ``step``: in which; None: in all.
-        data: see ``data_ratio``.
-        late_ns: of this the kernels must explain half.
-    """
+    """The cause, and the kernel or factor that shows it, of ``ranks`` that are late in a ``step`` (None: in
+    all). ``kernels``: see ``excess.Excess``; ``data``: see ``data_ratio``; of ``late_ns`` the kernels must
+    explain half."""
     both = (
         kernels.filter(pl.col("rank").is_in(list(ranks)), step is None or pl.col("step") == step)
         .group_by("name")
@@ -128,20 +123,14 @@ class _LateCollective(NamedTuple):
 
 
 def attributed(table: pl.DataFrame, cold: Sequence[str] = ()) -> pl.DataFrame:
-    """One row per collective into which a rank came late.
+    """One row per collective into which a rank came late. ``table``: collectives of all ranks
+    (``lateness.with_lateness``); ``cold``: steps; the way from one of them into the next belongs to it.
 
-    Args:
-        table: collectives of all ranks with what they waited and by how much longer ranks took
-            (``lateness.with_lateness``).
-        cold: steps; the way from one of them into the next belongs to it.
-
-    Returns:
-        ``instance``, ``step``, ``start_ns`` (on the reference's clock), ``present`` (ranks), ``last``,
-        ``late_ns`` (after the median of the others), ``waited_ns`` (by all), ``culprit`` (null where it
-        is unknown), ``where`` (the step in which it lost the time), ``cause`` (one of
-        ``lateness.CAUSES``; ``START``: what a recording begins with, when ranks wait for each other's
-        profilers), ``excess_ns`` (by how much longer the culprit took); ``lost_ns``, by how much longer the
-        last one took since its collective before.
+    ``instance``, ``step``, ``start_ns`` (on the reference's clock), ``present`` (ranks), ``last``,
+    ``late_ns`` (after the median of the others), ``waited_ns`` (by all), ``culprit`` (null: unknown),
+    ``where`` (the step in which it lost the time), ``cause`` (one of ``lateness.CAUSES``; ``START``: what a
+    recording begins with, when ranks wait for each other's profilers), ``excess_ns`` (by how much longer the
+    culprit took), ``lost_ns`` (the last one, since its collective before).
     """
     found: dict[int, _LateCollective] = {}
     lines: list[tuple[object, ...]] = []

@@ -1,10 +1,8 @@
 """By how much longer each rank worked in each step than ranks that do the same, and for which cause.
 
-In contrast to ``lateness`` nothing here depends on who came last into which collective: work is summed over
-whole steps, so it holds where groups of ranks overlap and where collectives run while ranks compute. Ranks of
-one stage of a pipeline do the same; where a stage has one rank, all stages are compared. Of computing the
-kernels tell: launches as usual, each as long as usual. That a whole stage is slower shows where all kernels
-that it shares with other stages are.
+In contrast to ``lateness`` work is summed over whole steps, so it holds where groups of ranks overlap and
+where collectives run while ranks compute. Ranks of one stage of a pipeline do the same; where a stage has one
+rank, all stages are compared.
 """
 
 from __future__ import annotations
@@ -96,13 +94,9 @@ def _beyond_pace(cause: str) -> pl.Expr:
 def excess(
     table: pl.DataFrame, parts: Sequence[RankPart], stages: Mapping[int, int], usual: Usual = lower_median
 ) -> Excess:
-    """Compare what ranks did in each step.
-
-    Args:
-        table: collectives of all ranks with what those did on their own (``lateness.OWN_WORK``).
-        stages: of the ranks of a pipeline.
-        usual: what of the ranks that do the same a rank is compared with.
-    """
+    """Compare what ranks did in each step. ``table``: collectives of all ranks with their
+    ``lateness.OWN_WORK``; ``stages``: of the ranks of a pipeline; ``usual``: what of the ranks that do the
+    same a rank is compared with."""
     sizes = [list(stages.values()).count(stage) for stage in set(stages.values())]
     known = stages if min(sizes, default=1) > 1 else {}
     like = pl.col("rank").replace_strict(known, default=-1, return_dtype=pl.Int32)
@@ -300,9 +294,8 @@ def stall_at_one_place(found: Excess, ranks: Collection[int], least_ns: float, m
     """Whether each of these ranks' hosts takes ``least_ns`` longer at one place of the program in every step,
     twice what equal hosts do, and several times as much as any other rank's at any place of its own.
 
-    Hosts stall by chance too, for times that are distributed exponentially: what is above the median has half
-    of their mean, and is taken from the other ranks, where theirs is largest. That one host stalls so at any
-    place in each step must be less likely than ``mistaken``.
+    Hosts stall by chance too, for times that are distributed exponentially: that one stalls so at any place
+    in each step must be less likely than ``mistaken``.
     """
     place = ["kind", "bytes", "nth"]
     is_own = pl.col("rank").is_in(list(ranks))

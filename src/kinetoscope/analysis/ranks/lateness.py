@@ -63,19 +63,12 @@ def mean(name: str) -> pl.Expr:
 
 
 def with_lateness(table: pl.DataFrame) -> pl.DataFrame:
-    """Add to the collectives of all ranks by how much longer their ranks took.
-
-    Args:
-        table: paired collectives, of ``parts.PARTED``.
-
-    Returns:
-        ``table`` by rank, device and start, with ``segment`` (a number for
-        each rank and device), ``is_end`` (of a segment); ``waits_for`` (``id`` of the collective of another
-        stream as soon as which had ended it began); ``is_bound`` (it began as soon as that, or the one before
-        it on its stream, had ended); ``segment_ns``: what the rank did on its own in the segment;
-        ``longer_ns``, ``<cause>_longer``: by how much that, and what of it, was longer than usual, null where
-        it is not known.
-    """
+    """The ``table`` of paired collectives (``parts.PARTED``) by rank, device and start, with ``segment`` (a
+    number for each rank and device), ``is_end`` (of a segment), ``waits_for`` (``id`` of the collective of
+    another stream as soon as which had ended it began), ``is_bound`` (it began as soon as that, or the one
+    before it on its stream, had ended), ``segment_ns`` (what the rank did on its own in the segment),
+    ``longer_ns``, ``<cause>_longer`` (by how much that, and what of it, was longer than usual; null: not
+    known)."""
     names = ["own_ns", "host_ns", *CAUSES]
     # In every step: a rank whose host is late computes nothing during a collective during which the others
     # compute.

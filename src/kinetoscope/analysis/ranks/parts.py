@@ -45,15 +45,10 @@ COMPUTED = {
 
 
 def segments(trace: Trace) -> pl.DataFrame:
-    """One row per segment of one sort between whose launches no collective was launched, in that order.
-
-    Of a rank that sends and receives; of another one nothing is kept. What autograd launches is of a backward
-    pass, recomputed activations too; what neither it nor an optimizer does is of a forward pass.
-
-    Returns:
-        ``step``, ``what`` (``FORWARD``, ``BACKWARD``, ``UPDATE``), ``launched_ns`` (of its first kernel) and
-        from when to when its kernels ran (``start_ns``, ``end_ns``).
-    """
+    """One row per segment of one sort between whose launches no collective was launched, in that order:
+    ``step``, ``what`` (``FORWARD``, ``BACKWARD``, ``UPDATE``), ``launched_ns`` (of its first kernel) and from
+    when to when its kernels ran (``start_ns``, ``end_ns``). Of a rank that neither sends nor receives nothing
+    is kept."""
     met = collectives(trace)
     if not (met["semantics"] == PAIR).any():
         return pl.DataFrame(schema=COMPUTED)
@@ -271,11 +266,7 @@ def _covered(
 ) -> tuple[dict[str, pl.Series], pl.Series, pl.Series]:
     """From a collective's start to the next one's: how long the device computed or copied, and was idle for
     each cause; how long a collective blocked it; and how long another one did until nothing was left to do
-    during it.
-
-    What it did not compute while a collective ran that did not block it, its host was late with. All in one
-    search: calls cost, rows do not.
-    """
+    during it. All in one search: calls cost, rows do not."""
     own = work(trace)
     is_collective = pl.col("part") == "communication"
     names = [*APPROACH, "communication", "overlapped", "blocked"]

@@ -239,17 +239,10 @@ class _RankOperation(msgspec.Struct):
 def staged(
     table: pl.DataFrame, computed: pl.DataFrame, stays: Mapping[int, float] = MappingProxyType({})
 ) -> WithoutStragglers:
-    """Replay the steps of a pipeline.
-
-    Args:
-        table: collectives of all ranks with what they waited (``waits``).
-        computed: ``segments`` of all ranks, with ``rank``.
-        stays: by rank, which share of its computing is left once it computes no longer than usual; of
-            others, the mean of all stages.
-
-    Raises:
-        CannotTell: its stages, passes and transfers do not fit each other.
-    """
+    """Replay the steps of a pipeline. Raises CannotTell where its stages, passes and transfers do not fit
+    each other. ``table``: collectives of all ranks with what they waited (``waits``); ``computed``:
+    ``segments`` of all ranks, with ``rank``; ``stays``: by rank, which share of its computing is left once it
+    computes no longer than usual; of others, the mean of all stages."""
     table = ends(table)
     job = _Job(chain(table))
     ordered = table.sort("start_ns")

@@ -125,13 +125,11 @@ def late_ranks(found: Excess, steps: pl.DataFrame) -> Iterator[Suspect]:
 def stall_alone(
     each: Mapping[str, Mapping[int, float]], ranks: Collection[int], like: Sequence[int], least_ns: float
 ) -> bool:
-    """Whether these ranks lose so much in every step, and no rank that does the same does so in any.
+    """Whether these ranks lose so much in every step, and no rank that does the same (``like``) does so in
+    any. ``each``: by step and rank the time lost.
 
     However often hosts stall by chance, that always the same one of n does, and none of the others ever, is
-    likeliest where each does so in one step of n. Ranks that stall together count as one: their host may.
-
-    Args:
-        each: by step and rank the time lost. like: the ranks that do the same.
+    likeliest where each does so in one step of n. Ranks that stall together count as one.
     """
     known = [own for step, own in each.items() if step and all(rank in own for rank in like)]
     is_so = all((own[rank] >= least_ns) == (rank in ranks) for own in known for rank in like)
@@ -197,15 +195,10 @@ def lost_by_step(each: Mapping[str, Mapping[int, float]], ranks: Collection[int]
 
 
 def stands_out(lost: Sequence[float], steps: pl.DataFrame, chance: float, *, is_one: bool = True) -> bool:
-    """Whether what one rank lost, or all did in turn, is more than chance, by how many steps there are and
-    how much they differ. By chance one rank is late in some steps and early in others; some rank is late in
-    each. Where no steps were recorded nothing is known of chance.
-
-    Args:
-        lost: see ``lost_by_step``.
-        steps: see ``comparison.lengths``.
-        chance: the least by which steps differ, of a step.
-    """
+    """Whether what one rank lost, or all did in turn, is more than chance: by chance one rank is late in some
+    steps and early in others, and some rank in each. ``lost``: see ``lost_by_step``; ``steps``: see
+    ``comparison.lengths``; ``chance``: the least by which steps differ, of a step. Without steps nothing is
+    known of chance."""
     if not lost:
         return True
     apart = whole(median(abs(one - median(lost)) for one in lost)) if len(lost) > 2 else 0

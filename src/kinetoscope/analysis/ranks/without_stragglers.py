@@ -2,10 +2,8 @@
 
 As in "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025), at the grain of
 collectives: a collective begins when its last rank is there and its stream is free, and takes as long as the
-data needs. Each rank does its own work meanwhile, until it comes to where it needs a collective's result.
-Replayed as recorded it gives the recorded time, and by how much it does not is said. Without stragglers no
-rank takes longer for its own work than usual (see ``excess``); stages of a pipeline, whose two ends of a
-send do not do the same, then compute equally long, as in the paper.
+data needs. Each rank does its own work meanwhile, until it needs a collective's result. Without stragglers no
+rank takes longer for its own work than usual (see ``excess``); stages of a pipeline compute equally long.
 """
 
 from __future__ import annotations
@@ -342,10 +340,8 @@ def _positions(table: pl.DataFrame) -> pl.DataFrame:
 
 def _with_stages(table: pl.DataFrame) -> pl.DataFrame:
     """Add ``more``: by which share a stage of a pipeline would compute longer or shorter in a step, were all
-    equally long. What one of them does not do another must, so that is their mean and not the shortest.
-
-    Each is as long as its median step, but longer in one that is; a step that was cut short is not stretched.
-    """
+    equally long: as their mean, since what one of them does not do another must. A step that was cut short is
+    not stretched."""
     own = pl.sum_horizontal(ON_DEVICE).sum().over("rank", "step")
     table = table.with_columns(computed_ns=own)
     stages = table.unique(["rank", "step"]).group_by("rank").agg(stage=pl.col("computed_ns").median())

@@ -124,12 +124,8 @@ def faster_loader(batch_share: float) -> ReplayChange:
 
 
 def merge_launches(trace: Trace, chains: pl.DataFrame) -> ReplayChange:
-    """Device events of each chain become one.
-
-    Args:
-        chains: ``id`` (row of ``device_events``), ``chain`` and ``saved_ns``. The ops that launched all but
-            the first (their launching calls, where no op is known) cost the host nothing any more.
-    """
+    """Device events of each chain become one. ``chains``: ``id`` (row of ``device_events``), ``chain`` and
+    ``saved_ns``; the ops that launched all but the first cost the host nothing any more."""
     events = chains.join(trace.device_events.select("id", "start_ns", "launch", "op"), on="id")
     place = pl.int_range(pl.len()).over("chain")
     others = events.sort("chain", "start_ns").filter(place > 0).select(pl.coalesce("op", "launch"))

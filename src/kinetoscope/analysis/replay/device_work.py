@@ -30,14 +30,12 @@ LONGEST_ARRIVAL_NS = 15_000
 
 @remembered
 def launched(trace: Trace) -> pl.DataFrame:
-    """Device work by device, stream and start, one row per device event that took time.
-
-    ``row`` (its number here), ``id`` (row of ``device_events``), ``device``, ``stream`` (dense over the
-    trace), ``kind``, ``start_ns``, ``duration_ns``, ``reach_ns`` (when everything before it on its stream had
-    ended; null for the first), ``end_ns`` (the same with itself), ``work_ns`` (by how much it moved that),
-    ``launch``, ``lane`` (of the launch), ``step`` and ``point_ns`` (when its launch left the host: the call's
-    start, later in a call that was delayed; null where no launch was recorded).
-    """
+    """Device work by device, stream and start, one row per device event that took time: ``row`` (its number
+    here), ``id`` (row of ``device_events``), ``device``, ``stream`` (dense over the trace), ``kind``,
+    ``start_ns``, ``duration_ns``, ``reach_ns`` (when everything before it on its stream had ended; null for
+    the first), ``end_ns`` (the same with itself), ``work_ns`` (by how much it moved that), ``launch``,
+    ``lane`` (of the launch), ``step`` and ``point_ns`` (when its launch left the host; null where none was
+    recorded)."""
     host = trace.host_events
     table = trace.device_events.select(
         "id", "device", "stream", "kind", "name", "start_ns", "duration_ns", "launch", "step"
@@ -87,12 +85,8 @@ DEPENDENCIES = {"row": pl.UInt32, "stream": pl.UInt32, "source": pl.UInt32}
 
 def of_several_streams(trace: Trace, bounds: Sequence[tuple[int, int]]) -> pl.DataFrame:
     """The kernels of several streams (``id``, ``device``, ``start_ns``, ``end_ns``) that compute, launched by
-    the host between these bounds; none where one stream of a device computes: its replay takes no less than
-    they do.
-
-    Kernels of two streams that run side by side share the device. A trace does not tell how much longer each
-    takes then: that more of them would than were recorded so is no saving.
-    """
+    the host between these bounds; none where one stream of a device computes. Side by side they share the
+    device: that more of them would run so than were recorded is no saving."""
     table = work(trace).select("id", "device", "stream", "start_ns", "end_ns", "part")
     found = table.filter(part="compute").drop("part")
     if found.select("device", "stream").n_unique() <= found["device"].n_unique():
@@ -107,10 +101,10 @@ def dependencies(trace: Trace) -> pl.DataFrame:
     """``row`` waited for ``source`` (rows of ``launched``), which is on ``stream``, another of its device;
     null where that was given nothing before in the recording.
 
-    A trace tells that a stream was made to wait (``cudaStreamWaitEvent``), not which one nor for what. The
-    work launched next on that thread is taken to wait for what every other stream had been given last, unless
-    that ended after it began. And work that started right after another stream's ended, with its own stream
-    and launch long ready, is taken to have waited for that.
+    A trace tells that a stream was made to wait (``cudaStreamWaitEvent``), not for what: the work launched
+    next on that thread is taken to wait for what every other stream had been given last, unless that ended
+    after it began. So is work that started right after another stream's ended, with its own stream and launch
+    long ready.
     """
     table = launched(trace)
     if table["stream"].n_unique() < 2:

@@ -19,15 +19,10 @@ Weights = Sequence[Sequence[float]]
 
 
 class Numbers(Struct, frozen=True):
-    """The numbers of a graph, as recorded or after a change, in ns.
-
-    Args:
-        block: by block, its work with its pauses (D).
-        ends: by block, the latest end that its launches would have, from the start of their segment (M).
-        host: by segment, its length.
-        transfer: by number of the collective in the program, the collective's own time.
-        free: calls (rank, row) that no longer wait.
-    """
+    """The numbers of a graph, as recorded or after a change, in ns: by ``block`` its work with its pauses
+    (D), and the latest end (``ends``) that its launches would have, from the start of their segment (M); by
+    segment its length (``host``); by number of the collective its own time (``transfer``); and the calls
+    (rank, row) that no longer wait (``free``)."""
 
     block: Sequence[float]
     ends: Sequence[float]

@@ -314,13 +314,9 @@ class ReplayGraph(Struct, frozen=True, dict=True):
 
 
 class RankSpans(NamedTuple):
-    """One rank's share of a graph.
-
-    Args:
-        clock_ns: by how much its clock is ahead of the others'.
-        handover_ns: see ``host.segments``.
-        only: no other graph is made of the trace, and what graphs are made of is not kept.
-    """
+    """One rank's share of a graph. ``clock_ns``: by how much its clock is ahead of the others';
+    ``handover_ns``: see ``host.segments``; ``only``: no other graph is made of the trace, and what graphs are
+    made of is not kept."""
 
     trace: Trace
     spans: Spans
@@ -345,12 +341,8 @@ Timed = tuple[int, int, Instruction]
 
 
 def build(parts: Sequence[RankSpans], collectives: pl.DataFrame | None = None) -> ReplayGraph:
-    """The graph of ranks that meet in collectives.
-
-    Args:
-        collectives: ``instance``, ``rank``, ``id`` (of the device event), ``transfer_ns``; None: each rank's
-            collectives take as long as they were recorded.
-    """
+    """The graph of ranks that meet in ``collectives`` (``instance``, ``rank``, ``id`` of the device event,
+    ``transfer_ns``; None: each rank's take as long as they were recorded)."""
     collectives = _complete(NO_COLLECTIVES.clear() if collectives is None else collectives, parts)
     shares: list[_Share] = []
     segment = stream = block = 0

@@ -103,16 +103,13 @@ WAITS = {
 
 @remembered
 def waits(trace: Trace) -> pl.DataFrame:
-    """One row per waiting call and piece of work that it waited for.
+    """One row per waiting call and piece of work that it waited for: ``call`` (row of ``host_events``),
+    ``thread``, ``start_ns`` and ``end_ns`` of the call, ``stream``, ``row`` (of ``launched``) of the work and
+    ``done_ns``, when that was done; both null where the recording begins with the call.
 
-    ``call`` (row of ``host_events``), ``thread``, ``start_ns`` and ``end_ns`` of the call, ``stream``,
-    ``row`` (of ``launched``) of the work and ``done_ns``, when that was done; both null where the recording
-    begins with the call: it waits for what the step before gave the stream.
-
-    Which stream or event a call names is not recorded. A stream is taken to be the one that was launched on
-    last, an event that which happened latest before the call returned; a device is all its streams. Work that
-    ended after the call had returned was not waited for. Calls of one thread do not overlap: of nested ones
-    the outermost counts.
+    Which stream or event a call names is not recorded: a stream is taken to be the one that was launched on
+    last, an event that which happened latest before the call returned; a device is all its streams. Of nested
+    calls the outermost counts.
     """
     work = launched(trace)
     calls = _calls(trace)
@@ -265,12 +262,8 @@ class _WaitingCall(NamedTuple):
 
 
 def segments(trace: Trace, within: Spans, handover_ns: float | None = None) -> HostSegments:
-    """The threads' time inside the spans.
-
-    Args:
-        handover_ns: the host's own time in calls that take a batch from a data loader's workers; the rest is
-            waiting. None: all of it is the host's own.
-    """
+    """The threads' time inside the spans. ``handover_ns``: the host's own time in calls that take a batch
+    from a data loader's workers; the rest is waiting. None: all of it is the host's own."""
     calls = (
         waits(trace)
         .group_by("thread", "call", maintain_order=True)

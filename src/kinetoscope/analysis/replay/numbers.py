@@ -22,15 +22,9 @@ SLOWS = 2.8
 
 
 def shares(host: pl.DataFrame) -> pl.DataFrame:
-    """How much host time goes away: a share of it, which changes at some instants.
-
-    Args:
-        host: intervals (``start_ns``, ``end_ns``, ``share``); where several overlap, the largest counts.
-
-    Returns:
-        ``at_ns`` (sorted) and the ``share`` from there on; of several at one instant the last counts, and
-        before the first nothing goes away.
-    """
+    """How much host time goes away, at which instants: ``at_ns`` (sorted) and the ``share`` from there on; of
+    several at one instant the last counts, before the first nothing goes. ``host``: intervals (``start_ns``,
+    ``end_ns``, ``share``); where several overlap, the largest counts."""
     if host.is_empty():
         return pl.DataFrame(schema={"at_ns": pl.Int64, "share": pl.Float64})
     found = list[pl.DataFrame]()
@@ -73,12 +67,9 @@ def _joined(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
 
 
 class Effect(Struct, frozen=True, eq=False):
-    """The effect of one rank's change. None where it changes nothing of the sort.
-
-    Args:
-        left: of the device events that get shorter the ``row`` of ``work``, and what share is ``left``.
-        host: by thread, what share of its time goes away (see ``shares``).
-    """
+    """The effect of one rank's change: of the device events that get shorter the ``row`` of ``work`` and what
+    share is ``left``; by thread, what share of its time goes away (``host``, see ``shares``). None where it
+    changes nothing of the sort."""
 
     left: pl.DataFrame | None = None
     host: dict[int, pl.DataFrame] | None = None
@@ -153,9 +144,8 @@ class State(Struct, frozen=True, eq=False, dict=True):
     """A graph with host time scaled by ``pace``, but for ``quiet`` time, as recorded or changed.
 
     ``work`` is one row per device event in the graph's order: ``work_ns``, ``pause_ns`` before it, and when
-    it is ``ready``, counted from the start of its segment (null where no launch holds it up). Most who ask
-    for a change want its numbers alone: ``parts`` makes the rows anew, those of one of ``graph.pieces`` after
-    the other, and as narrow as the graph has them.
+    it is ``ready``, counted from the start of its segment (null where no launch holds it up). ``parts`` makes
+    the rows anew, those of one of ``graph.pieces`` after the other: most who ask want the numbers alone.
     """
 
     graph: ReplayGraph

@@ -207,12 +207,8 @@ class PathPart(Struct, frozen=True):
 def path_parts(
     state: State, pieces: Sequence[PathPiece], traces: Mapping[int, Trace], rank: int, scale: float
 ) -> list[PathPart]:
-    """Pieces merged by their text, longest first.
-
-    Args:
-        rank: whose step it is.
-        scale: µs of the step per ns of the path.
-    """
+    """Pieces merged by their text, longest first. ``rank``: whose step it is; ``scale``: µs of the step per
+    ns of the path."""
     parts = [
         part.with_columns(rank=pl.lit(other, pl.Int32))
         for other, trace in traces.items()

@@ -73,11 +73,8 @@ def together(run: LoadedRun) -> tuple[ReplayGraph, dict[int, Spans]] | None:
 
 def pace_ns(graph: ReplayGraph, numbers: Numbers) -> float:
     """The time of one round if rounds go on for ever, ns: ``engine.growth``, found by going on, which costs
-    no square of the ranks.
-
-    What the clock that gets latest is later by after a round is never less than that, whatever the clocks
-    stood at; it is that once all that hold each other up go at one pace.
-    """
+    no square of the ranks. What the clock that gets latest is later by after a round is never less, and is
+    that once all that hold each other up go at one pace."""
     rounds = [[0.0] * (len(graph.first) + graph.streams)]
     pace, found = float("inf"), 0
     while len(rounds) <= ROUNDS and found < SETTLED:

@@ -114,11 +114,8 @@ class StepReplay:
     def after(
         self, change: ReplayChange = NOTHING, others: Mapping[int, ReplayChange] | None = None
     ) -> float:
-        """The step's time once ``change`` is made, in µs: never below 0 nor above ``step_us``.
-
-        Args:
-            others: what changes on the other ranks.
-        """
+        """The step's time once ``change`` is made, and ``others`` on the other ranks, in µs: never below 0
+        nor above ``step_us``."""
         changes = {**(others or {}), self.rank: change}
         us = max(
             self._us(changed(self._base, changes).numbers), self._batch_us(changes), self._device_us(change)
@@ -206,10 +203,7 @@ class StepReplay:
 
 def replay(trace: Trace, runs: StepAsItRuns | None = None, *, only: bool = False) -> StepReplay:
     """One rank by itself, as recorded or as the program runs: its collectives take as long as they did.
-
-    Args:
-        only: no graph will join it with other ranks.
-    """
+    ``only``: no graph will join it with other ranks."""
     within, loader = spans(trace), None if runs is None else runs.loader
     handover_ns = None if loader is None else 1000 * loader.handover_us
     graph = build([RankSpans(trace, within, handover_ns=handover_ns, only=only)])

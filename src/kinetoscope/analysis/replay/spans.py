@@ -26,15 +26,10 @@ ENOUGH_WORK = 30_000
 
 
 class Spans(Struct, frozen=True):
-    """Segments of host time, in order and apart.
-
-    Args:
-        bounds: (start_ns, end_ns) of each. Steps whose marks follow each other are one segment.
-        steps: how many steps they are; 0: none were marked, and it is the whole recording, once.
-        recorded_us: the step as recorded, by the device's clock: the median (the whole recording without
-            steps; the mean where phases take turns).
-        mean_us: the same of the steps that are replayed, at the mean: a replay goes through all of them.
-    """
+    """Segments of host time, in order and apart: their ``bounds`` (start_ns, end_ns; steps whose marks follow
+    each other are one), how many ``steps`` they are (0: the whole recording), the step as recorded by the
+    device's clock at the median (``recorded_us``; the mean where phases take turns), and that of the steps
+    that are replayed at the mean (``mean_us``)."""
 
     bounds: tuple[tuple[int, int], ...]
     steps: int

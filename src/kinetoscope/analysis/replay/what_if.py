@@ -61,11 +61,8 @@ def asked(
     no_sync: bool = False,
     fuse: bool = False,
 ) -> list[Request]:
-    """The changes that the options of `kinetoscope whatif` request.
-
-    Args:
-        kernel, op, category: names or patterns, and the part of its time (0 to 1) that each takes.
-    """
+    """The changes that the options of `kinetoscope whatif` request: of kernels, ops and categories names or
+    patterns, and the part of its time (0 to 1) that each takes."""
     named = (("kernel", kernel), ("op", op), ("category", category))
     found: list[Request] = [
         partial(scaled, scale=Scale(of, glob, factor))
@@ -79,10 +76,7 @@ def asked(
 
 def scaled(run: LoadedRun, scale: Scale) -> RequestedChange:
     """Kernels by name (as recorded or in short), ops by name with all device work in them, or a category.
-
-    Raises:
-        InputError: nothing has such a name; the message says what comes close.
-    """
+    Raises InputError where nothing has such a name; the message says what comes close."""
     found = {trace.rank: BY[scale.of](trace, scale.glob, 1 - scale.factor) for trace in run.traces}
     events = sum(count for _, count in found.values())
     if not events:

@@ -52,13 +52,10 @@ def activities(trace: Trace) -> pl.DataFrame:
 
 @remembered
 def waiting(run: LoadedRun) -> pl.DataFrame:
-    """Idle time of the devices within steps and between them, each piece with one cause and one activity.
-
-    Returns:
-        ``rank``, ``step``, ``start_ns``, ``end_ns``, ``idle_ns``, ``cause`` (see ``idle.gaps``), ``between``
-        (it lies between the step's work and the next step's), and ``activity``: what the host did (a key of
-        ``ACTIVITIES``, ``waiting for a rank``, or ``other``); ``silent``: the launching thread recorded
-        nothing, as Python does whose functions are not recorded.
+    """Idle time of the devices within steps and between them, each piece with one cause and one activity:
+    ``rank``, ``step``, ``start_ns``, ``end_ns``, ``idle_ns``, ``cause`` (see ``idle.gaps``), ``between`` (it
+    lies between the step's work and the next step's), ``activity`` (what the host did: a key of
+    ``ACTIVITIES``, ``waiting for a rank``, or ``other``), ``silent`` (the launching thread recorded nothing).
     """
     none = pl.DataFrame(
         schema={

@@ -71,12 +71,9 @@ def parted(trace: Trace) -> pl.DataFrame:
 def costs(trace: Trace) -> pl.DataFrame:
     """Op calls of steps whose cost is known, one row each: ``id`` (row of ``device_events``: the longest
     kernel of the call), ``bytes``, ``flops``, ``time_ns`` of all its work, and ``memory_ns`` and
-    ``compute_ns``: what it would take at the device's peaks. None of a device whose peaks are not known.
-
-    By the shapes that were recorded; attention over a paged cache by the tokens that the engine says the
-    step reads. What would be faster than the device can be is left out: it does less than its shapes say
-    (attention to a window of the tokens, data that stays in the cache).
-    """
+    ``compute_ns`` at the device's peaks; none of a device whose peaks are not known. By recorded shapes;
+    attention over a paged cache by the tokens that the engine says the step reads. What would be faster than
+    the device can be is left out."""
     of_shapes = costed(trace).select(
         "id", "bytes", "flops", "time_ns",
         memory_ns=1e9 * pl.col("bytes") / pl.col("peak_bandwidth"),

@@ -245,13 +245,9 @@ def _until_next(starts: pl.Series, trace: Trace) -> pl.DataFrame:
 
 
 def _launched(trace: Trace, attention: pl.DataFrame) -> tuple[str, pl.DataFrame]:
-    """Steps between those launches where the host pauses longest, time and again.
-
-    A server's step ends with tokens that the host waits for, and begins with what it makes of them: between
-    two launches, the same each time, it launches nothing for longer than between any others. A pause is
-    between steps only if what is cut by all such holds several layers' attention. One replay of one graph
-    is one step.
-    """
+    """Steps between those launches where the host pauses longest, time and again: between the same two
+    launches each time, it launches nothing for longer than between any others. A pause is between steps only
+    if what is cut by all such holds several layers' attention. One replay of one graph is one step."""
     calls = _calls(trace)
     in_graphs = whole(calls.filter("replays")["device_ns"].sum()) > calls["device_ns"].sum() // 2
     found_by = "graphs" if in_graphs else "kernels"
@@ -391,14 +387,11 @@ def own(trace: Trace) -> pl.DataFrame:
 
 @remembered
 def steps(trace: Trace) -> pl.DataFrame:
-    """One row per step that did any device work, in order.
-
-    Returns:
-        ``step``, the columns of ``SAID``, ``requests``, ``batch`` (requests that generate, else tokens, up to
-        a power of two), ``start_ns`` and ``end_ns`` of its work, ``kernels``, ``launches``, ``graph`` (full,
-        piecewise, eager), ``busy_ns``, ``span_ns``, ``period_ns`` and ``between_ns`` (to the next step's
-        first work, from this one's first and last; null of the last), and ``warming``.
-    """
+    """One row per step that did any device work, in order: ``step``, the columns of ``SAID``, ``requests``,
+    ``batch`` (requests that generate, else tokens, up to a power of two), ``start_ns`` and ``end_ns`` of its
+    work, ``kernels``, ``launches``, ``graph`` (full, piecewise, eager), ``busy_ns``, ``span_ns``,
+    ``period_ns`` and ``between_ns`` (to the next step's first work, from this one's first and last; null of
+    the last), and ``warming``."""
     table = own(trace)
     busy = intervals.length(intervals.union(table, ["step"]), ["step"]).rename({"length_ns": "busy_ns"})
     is_replay = matching(trace.host_events, "name", GRAPH_LAUNCH)

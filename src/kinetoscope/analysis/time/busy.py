@@ -17,13 +17,10 @@ from kinetoscope.trace.schema import whole
 
 @remembered
 def unanswered_launches(trace: Trace) -> pl.DataFrame:
-    """``host_events`` of the launches that no device event answers, with ``rank`` and ``device``; those into
-    a graph that is being captured put no work on a device, and are not meant.
-
-    A call does not say which device it was for: it is counted where its thread's last answered launch went
-    (its next one, if it has no earlier), and on the recording's first device where its thread has none.
-    Nothing is counted in a recording without any device event, for it has no device to count it on.
-    """
+    """``host_events`` of the launches that no device event answers, with ``rank`` and ``device``; not of
+    those into a graph that is being captured, nor in a recording without any device event. A launch is
+    counted where its thread's last answered one went (its next one, if it has no earlier), else on the
+    recording's first device."""
     host, device = trace.host_events, trace.device_events
     # Queries, allocations, waits and host callbacks have correlation ids as well.
     is_call = matching(host, "name", LAUNCH) & host["correlation"].is_not_null()

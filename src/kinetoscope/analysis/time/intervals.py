@@ -164,17 +164,10 @@ NOTHING = -1
 
 
 def overlay(layers: Mapping[str, pl.DataFrame], by: Sequence[str]) -> pl.DataFrame:
-    """The intervals of time that at least one layer covers, each with the row of every layer that covers it.
-
-    Args:
-        layers: tables with ``start_ns``, ``end_ns``, the key columns ``by`` and the integer column ``row``.
-            The intervals of one layer and key are disjoint (they may touch); empty ones cover nothing.
-        by: the columns that keep timelines apart.
-
-    Returns:
-        ``by``, ``start_ns``, ``end_ns`` and, named as its layer, the ``row`` that covers it or null;
-        sorted by key and time.
-    """
+    """The intervals of time that at least one layer covers: ``by``, ``start_ns``, ``end_ns`` and, named as
+    its layer, the ``row`` that covers it or null; sorted by key and time. ``layers``: tables with
+    ``start_ns``, ``end_ns``, ``by`` (the columns that keep timelines apart) and the integer ``row``, disjoint
+    in one layer and key."""
     keys = list(by)
     bounds = pl.concat(
         [

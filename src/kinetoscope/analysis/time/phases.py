@@ -72,11 +72,8 @@ def phases_of(trace: Trace) -> pl.DataFrame:
 
 @remembered
 def leading_of(trace: Trace) -> pl.DataFrame:
-    """The steps (``rank``, ``step``, ``duration_ns``) of a rank's phase that takes most time: what a median
-    may be of.
-
-    Evaluation inside training is not it, however long: the program's own steps are timed without it.
-    """
+    """The steps (``rank``, ``step``, ``duration_ns``) of a rank's phase that takes most time; never
+    evaluation inside training, without which the program's own steps are timed."""
     table = steps_of(trace).join(phases_of(trace), on=["rank", "step"], maintain_order="left")
     most = (
         table.group_by("phase", maintain_order=True)
@@ -142,15 +139,10 @@ def _top(trace: Trace, phase_of: pl.DataFrame, key: str) -> pl.DataFrame:
 
 @remembered
 def parts(trace: Trace) -> pl.DataFrame:
-    """One row per marked part of a request, in order, by the device's clock.
-
-    From its first work to the next part's, and the last part of a step to the end of its own work; a part
-    without device work has the host's times.
-
-    Returns:
-        ``rank``, ``part`` (its number), ``step``, ``phase`` (``encode``, ``prefill``, ``decode``),
-        ``start_ns``, ``duration_ns``, ``busy_ns``, ``launches``, ``device_time_ns``.
-    """
+    """One row per marked part of a request, in order, by the device's clock: ``rank``, ``part`` (its number),
+    ``step``, ``phase`` (``encode``, ``prefill``, ``decode``), ``start_ns``, ``duration_ns``, ``busy_ns``,
+    ``launches``, ``device_time_ns``. From its first work to the next part's, the last to the end of its own;
+    a part without device work has the host's times."""
     reach = (
         _in_parts(trace)
         .group_by("part")

@@ -114,13 +114,9 @@ def _starts(steps: list[int], host: list[tuple[int, int]], reach: dict[int, tupl
 def _end(
     trace: Trace, launched: pl.DataFrame, start: int, host: tuple[int, int], lag: int, worked_ns: int
 ) -> tuple[int, int]:
-    """Where the last step ends on the device, and how much of that lies behind what was recorded.
-
-    Args:
-        host: its marks.
-        lag: how soon a step's first work follows its mark at the least.
-        worked_ns: end of its work.
-    """
+    """Where the last step ends on the device, and how much of that lies behind what was recorded. ``host``:
+    its marks; ``lag``: how soon a step's first work follows its mark at the least; ``worked_ns``: end of its
+    work."""
     mark, left = host
     after = launched.filter(pl.col("launched_ns").is_between(left, left + (left - mark) // 2))
     if len(after) and (following := whole(after["start_ns"].min())) > start:
@@ -154,13 +150,10 @@ class Window(Struct, frozen=True):
 @remembered
 def window(trace: Trace) -> Window:
     """The recorded steps by the device's clock (``periods``); without steps, first to last event of the
-    recording.
+    recording, but for the profiler's own span. An empty recording has an empty window at 0.
 
     As long as the steps together, and recorded from end to end: where the last step's end was not, the window
-    begins by so much earlier, with what came before the first step's first work.
-
-    The profiler's own span (category ``trace``) is neither host nor device and does not count. An empty
-    recording has an empty window at 0.
+    begins by so much earlier.
     """
     if len(trace.steps):
         table, closing = _measured(trace)

@@ -29,10 +29,8 @@ LARGE, FEW = 2_000_000, 2
 
 
 def build(run: LoadedRun, *, page: bool = False) -> Report:
-    """Run every analysis and put the results together.
-
-    The findings take as long as all the rest: they are looked for at the same time, where that saves time and
-    memory is no matter. ``page``: with what only the page shows: all events, all generated code.
+    """Run every analysis and put the results together; the findings take as long as all the rest, and are
+    looked for at the same time where memory is no matter. ``page``: with all events and all generated code.
     """
     is_large = sum(trace.source.events for trace in run.traces) > LARGE and cores() <= FEW
     proven = measurements(run)

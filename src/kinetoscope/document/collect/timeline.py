@@ -282,11 +282,9 @@ def _marks(run: LoadedRun, events: pl.DataFrame, marked: Iterable[int]) -> list[
 
 
 def excerpt(events: pl.DataFrame, step_starts: pl.Series, most: int) -> tuple[pl.DataFrame, str | None]:
-    """``most`` events (columns ``start_ns``, ``duration_ns``), and in a sentence what is left out.
-
-    Half of them are all that start in one interval of time in the middle, of whole steps where half of them
-    hold a step; the others the longest outside of it.
-    """
+    """``most`` events (columns ``start_ns``, ``duration_ns``), and in a sentence what is left out: half of
+    them are all in one interval in the middle, of whole steps where it holds a step, the others the longest
+    outside of it."""
     if len(events) <= most:
         return events, None
     starts = events["start_ns"].sort()

@@ -84,11 +84,8 @@ def _launches(row: GraphBreak) -> Iterable[str]:
 
 
 def _of_breaks(view: RankView, compilation: CompiledProgram) -> pl.DataFrame:
-    """The recorded ``pieces`` with the ``row`` of the break that each is due to.
-
-    Dynamo names what follows a break after its line. A broken function that other compiled code calls is
-    around what follows in it, and what follows in that code comes after it.
-    """
+    """The recorded ``pieces`` with the ``row`` of the break that each is due to. Dynamo names what follows a
+    break after its line. A broken function that other compiled code calls is around what follows in it."""
     lines = {row.line: number for number, row in reversed(list(enumerate(compilation.graph_breaks)))}
     rests = {frame.compile_id: RESUMED.match(frame.function or "") for frame in compilation.frames}
     known = {
