@@ -60,3 +60,26 @@ def test_numbers_are_no_lists() -> None:
         program.run("aten::mm", kernel="gemm", us=1_000)
         program.step()
     assert not list(tensors_of_lists.find(program.view()))
+
+
+def test_of_tensors_that_are_sent_one_by_one_all_copies_but_one_go() -> None:
+    """``for name in fields: inputs[name] = torch.tensor([row[name] for row in rows]).to(device)``."""
+    fields, read_us = 10, 100.0
+    program = Eager()
+    for _ in range(STEPS):
+        for _ in range(fields):
+            for number, op in enumerate(OF_A_LIST):
+                program.note(op)
+                program.at += 0 if number else read_us
+            program.run("aten::to", "aten::copy_", kernel="Memcpy HtoD (Pageable -> Device)", bytes=4096)
+            program.at += 40  # the next list is put together
+        program.run("aten::mm", kernel="gemm", us=1_000)
+        program.step()
+    view = program.view()
+    (finding,) = tensors_of_lists.find(view)
+    assert finding.title.startswith("10 tensors per step are made of lists, number by number, and copied one")
+    lists = tensors_of_lists.reading(view)
+    alone = STEPS * fields * read_us * 1e3
+    assert lists["duration_ns"].sum() == pytest.approx(alone, rel=0.05)
+    one = view.called.filter(view.called["name"] == "aten::to").sort("duration_ns")["duration_ns"].max() / 1e3
+    assert finding.affected_us == pytest.approx(fields * read_us + (fields - 1) * (one + 40), rel=0.1)
