@@ -116,13 +116,14 @@ class OptimizerStep(msgspec.Struct, frozen=True):
 
 
 class BatchPadding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tokens of batches with a mask or lengths: the first of a data loader, or a step's models'."""
+    """Tokens of batches that have padding: the first of a data loader, or a step's models'."""
 
     tokens: int  # all of them
     padding: int  # those that are padding
     beyond: int  # those of ``padding`` that lie beyond the longest row of their batch
     rows: int = 0  # in which they are; 0: not known
     by_lengths: bool = False  # lengths tell it: what gets them may leave padding out
+    by_ends: bool = False  # the tokens tell it: all rows end with one that is nowhere else
 
 
 class LossLabels(msgspec.Struct, frozen=True):

@@ -317,6 +317,34 @@ def test_of_large_tables_rows_from_all_over_are_read() -> None:
     assert found.padding / found.tokens == pytest.approx(1 - sum(lengths) / (rows * width), abs=0.03)
 
 
+FILLED = [3, 9, 5, 4, 7, 2, 6, 8]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_table_shows_its_own_padding(turned: bool) -> None:
+    words, _ = texts(FILLED)
+    words = words.flip(1) if turned else words
+    pairs = (words[:, :, None] - words[:, None]).float()
+    kept, tokens = sum(FILLED), len(FILLED) * WIDTH
+    expected = BatchPadding(tokens, tokens - kept, len(FILLED) * (WIDTH - 9), len(FILLED), by_ends=True)
+    assert given(lambda: Encoder()(words)) == expected
+    assert given(lambda: Encoder()(words, pairs)) == expected  # how far apart tokens are
+    assert given(lambda: Encoder()(words, torch.zeros(len(FILLED), 3, 32, 32))) is None  # with pictures
+
+
+@pytest.mark.parametrize(
+    "lengths", [FILLED[:7], [3, 9] * 8, [WIDTH] * 8], ids=["few rows", "few lengths", "no padding"]
+)
+def test_what_may_end_so_by_chance_is_no_padding(lengths: list[int]) -> None:
+    assert given(lambda: Encoder()(texts(lengths)[0])) is None
+
+
+def test_a_token_that_is_in_texts_as_well_fills_nothing() -> None:
+    words, _ = texts(FILLED)
+    words[:, 1] = 0
+    assert given(lambda: Encoder()(words)) is None
+
+
 LABELS = torch.where(THERE.bool(), WORDS % 4, -100)
 LOGITS = torch.zeros(3, WIDTH, 8)
 IGNORED = 3 * WIDTH - 17

@@ -40,8 +40,10 @@ def test_what_lies_beyond_the_longest_text_goes_first() -> None:
 
 def test_what_lengths_are_rounded_up_by_stays() -> None:
     (finding,) = padded_tokens.find(training(BatchPadding(tokens=1000, padding=600, beyond=400, rows=5)))
-    assert finding.saving.us == pytest.approx(KERNELS * (0.4 - 5 * 32 / 1000) * (US - 3), rel=0.01)
-    assert not list(padded_tokens.find(training(BatchPadding(tokens=640, padding=300, beyond=300, rows=10))))
+    assert finding.saving.us == pytest.approx(KERNELS * (0.4 - 5 * 8 / 1000) * (US - 3), rel=0.01)
+    (wide,) = padded_tokens.find(training(BatchPadding(tokens=6000, padding=3600, beyond=2400, rows=10)))
+    assert wide.saving.us == pytest.approx(KERNELS * (0.4 - 10 * 32 / 6000) * (US - 3), rel=0.01)
+    assert not list(padded_tokens.find(training(BatchPadding(tokens=640, padding=75, beyond=39, rows=10))))
 
 
 def test_padding_within_the_longest_is_for_texts_of_like_length() -> None:
@@ -92,3 +94,13 @@ def test_a_table_that_answers_are_written_into_has_lengths_too() -> None:
     padding = BatchPadding(tokens=1000, padding=600, beyond=400, rows=5, by_lengths=True)
     assert not list(padded_tokens.find(training(padding, optimizer=False)))
     assert list(padded_tokens.find(training(replace(padding, by_lengths=False), optimizer=False)))
+
+
+def test_tables_that_are_filled_up_themselves_are_cut_to_the_longest() -> None:
+    padding = BatchPadding(tokens=1024, padding=800, beyond=700, rows=8, by_ends=True)
+    (finding,) = padded_tokens.find(training(padding))
+    assert finding.saving.us == pytest.approx(KERNELS * (700 - 8 * 8) / 1024 * (US - 3), rel=0.01)
+    assert "multiples of 16" in finding.advice
+    assert "// 16" in (finding.snippet or "")
+    assert not list(padded_tokens.find(training(padding, optimizer=False)))
+    assert not list(padded_tokens.find(training(padding, before="aten::nonzero")))

@@ -14,6 +14,7 @@ import inspect
 import itertools
 import sys
 from array import array
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FrameType
 from typing import Any
@@ -27,6 +28,8 @@ ENOUGH = 16  # batches
 MOST = 1 << 18  # tokens of a batch, which take a quarter of a millisecond
 MOST_HELD = 1 << 22  # numbers of all tables that are kept until their step is over, …
 SAMPLE = 256  # … of which so many rows are read where there are more than ``MOST``
+ROWS, UNLIKE = 8, 4  # of a table that shows its own padding: rows, and lengths among them
+LENGTHS, ENDS = "lengths", "ends"  # what tells padding, where it is no mask
 MOST_LABELS = 1 << 16  # of a batch, which take some milliseconds where any is ignored
 
 
@@ -115,7 +118,8 @@ def _raw(table: Any) -> bytes:
 
 
 class PaddingGiven:
-    """The padding of what the models of one step are called with, and the labels of its losses."""
+    """The padding of what the models of one step are called with, by masks, lengths or tables' own ends, and
+    the labels of its losses."""
 
     LOSSES = "torch/nn/modules/loss.py"  # get what models give
     FUNCTIONS = {"cross_entropy", "nll_loss"}, "torch/nn/functional.py"
@@ -136,13 +140,14 @@ class PaddingGiven:
             return
         with contextlib.suppress(Exception), torch_private.asked_in_silence():
             given = [one for value in frame.f_locals.values() for one in torch_private.tensors_in(value)]
-            self.others |= any(one.dim() > 2 for one in given)
             numbers = [one for one in given if not one.is_floating_point()]
             tables = [one for one in numbers if one.dim() == 2]
+            # Masks and distances of pairs of tokens are of tokens too.
+            widths = {1, *(one.shape[1] for one in tables)}
+            self.others |= any(one.dim() > 2 and not widths.issuperset(one.shape[1:]) for one in given)
             lengths = [one for one in numbers if one.dim() == 1 and one.element_size() > 1]
             held = self.held + sum(one.numel() for one in (*tables, *lengths))
-            several = tables and len(tables) + len(lengths) > 1
-            if several and len(self.batches) < ENOUGH and held <= MOST_HELD:
+            if tables and len(self.batches) < ENOUGH and held <= MOST_HELD:
                 self.held = held
                 many = max(one.numel() for one in tables) > MOST
                 self.batches.append((tables, lengths, max(1, len(tables[0]) // SAMPLE) if many else 1))
@@ -180,7 +185,8 @@ class PaddingGiven:
             found = [*filter(None, itertools.starmap(_read, batches))]
             # Without any this raises.
             tokens, padding, beyond, rows = map(sum, zip(*(counts for counts, _ in found), strict=True))
-            return BatchPadding(tokens, padding, beyond, rows, any(by_lengths for _, by_lengths in found))
+            by_lengths, by_ends = (any(sign == of for _, of in found) for sign in (LENGTHS, ENDS))
+            return BatchPadding(tokens, padding, beyond, rows, by_lengths, by_ends)
         return None
 
     def ignored(self) -> LossLabels | None:
@@ -205,15 +211,16 @@ def _labels(labels: Any, ignored: int) -> tuple[int, int]:
     return len(numbers), numbers.count(ignored)
 
 
-def _read(tables: list[Any], lengths: list[Any], every: int) -> tuple[tuple[int, int, int, int], bool] | None:
-    """The fields of a ``BatchPadding`` of a call, by every so many of its rows, and whether by lengths."""
+def _read(tables: list[Any], lengths: list[Any], every: int) -> tuple[tuple[int, int, int, int], str] | None:
+    """The fields of a ``BatchPadding`` of a call, by every so many of its rows, and what tells them."""
     read = torch_private.read_in_silence([*tables, *lengths], every)
     numbers, ends = read[: len(tables)], read[len(tables) :]
-    by_mask = filter(None, map(_padded, itertools.permutations(numbers, 2)))
-    by_lengths = filter(None, itertools.starmap(_ended, itertools.product(ends, numbers)))
-    if counts := next(by_mask, None):
-        return counts, False
-    return (counts, True) if (counts := next(by_lengths, None)) else None
+    by_sign = {
+        MASK: map(_padded, itertools.permutations(numbers, 2)),
+        LENGTHS: itertools.starmap(_ended, itertools.product(ends, numbers)),
+        ENDS: map(_filled, numbers),
+    }
+    return next(((found, sign) for sign, of in by_sign.items() for found in of if found), None)
 
 
 def _padded(pair: Sequence[list[list[int]]]) -> tuple[int, int, int, int] | None:
@@ -243,6 +250,18 @@ def _ended(lengths: list[int], tokens: list[list[int]]) -> tuple[int, int, int, 
         before.update(row[:length])
         after.update(row[length:])
     return _counts(lengths, width) if len(after) == 1 < len(before) else None
+
+
+def _filled(tokens: list[list[int]]) -> tuple[int, int, int, int] | None:
+    """The same, if rows of unlike lengths are filled up with a token that is nowhere else."""
+    for rows in ([row[::-1] for row in tokens], tokens):  # filled up on the right, on the left
+        ((fills, _),) = Counter(row[0] for row in rows).most_common(1)
+        own = [[*itertools.dropwhile(fills.__eq__, row)] for row in rows]
+        kept = [*map(len, own)]
+        alone = all(fills not in row for row in own)
+        if alone and len(rows) >= ROWS and len(set(kept)) >= UNLIKE:
+            return _counts(kept, len(rows[0]))
+    return None
 
 
 def _counts(kept: list[int], width: int) -> tuple[int, int, int, int]:
