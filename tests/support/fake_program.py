@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kinetoscope.capture.options import Options
+from kinetoscope.capture.recorder.profiler import GivenToModels
 from kinetoscope.capture.recorder.recorder import Recorder
 from kinetoscope.capture.steps.ledgers import Prefetch, Waited
-from kinetoscope.recording.manifest import BatchPadding, LossLabels
+from kinetoscope.recording.manifest import BatchPadding
 
 
 class FakeSession:
@@ -32,11 +33,8 @@ class FakeSession:
     def ends_here(self) -> bool:
         return self.device.ends_here
 
-    def padding(self) -> BatchPadding | None:
-        return None
-
-    def labels(self) -> LossLabels | None:
-        return None
+    def given(self) -> GivenToModels:
+        return GivenToModels()
 
     def stop(self) -> None:
         self.log.append(f"{self.name} stop")

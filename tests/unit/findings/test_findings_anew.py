@@ -14,7 +14,7 @@ from eager import Eager
 from kinetoscope.analysis.origins.lines import OpLines
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.rules import cudagraph_anew, normalized_weights, repeated_work, sparse_transpose
-from kinetoscope.recording.manifest import Manifest, Program, RankRecord
+from kinetoscope.recording.manifest import Manifest, Program, RankRecord, StepTimings
 from kinetoscope.sources.run import LoadedRun
 
 STEPS = 3
@@ -274,6 +274,54 @@ def test_what_a_trained_net_does_before_its_first_weight_may_be_kept(tmp_path: P
 )
 def test_what_comes_of_weights_is_new(tmp_path: Path, program: dict[str, Any]) -> None:
     assert not list(repeated_work.find(graph_net(tmp_path, **program)))
+
+
+def called_twice(first: int | None, second: int | None, op: str = "aten::linear") -> RankView:
+    """Steps that call a net twice with the same for 200 µs each, and for 300 µs backward for each call that
+    autograd records, under such a number."""
+    program = Eager()
+    for _ in range(STEPS):
+        for sequence in (first, second):
+            program.run(op, kernel=GEMM, us=200, sequence=sequence)
+            for _ in range(4):
+                program.run("aten::eq", us=5)
+        for sequence in filter(None, (second, first)):
+            program.backward("AddmmBackward0", "aten::mm", kernel=GEMM, us=300, sequence=sequence)
+        program.optimizer()
+        program.step()
+    view = program.view()
+    compared = " ".join(["aten::eq"] * 4)
+    called = (f"Net/{op}", 4), (compared, 5), (f"Net/{op}", 9), (compared, 9)
+    lines = traces.noted(*((name, f"program.py({number}): <module>") for name, number in called))
+    steps = StepTimings(found_by="optimizer", same_calls=((0, 1),))
+    kept = Manifest(ranks=(RankRecord(rank=0, steps=steps),))
+    return RankView(LoadedRun((view.trace,), kept, lines={0: lines}), view.trace)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "saved_us"),
+    [
+        (1, None, 200),  # for the accuracy
+        (None, 1, 200),  # what it was before it is learned from
+        (1, 2, 200 + 300),  # two losses of one net
+        (None, None, 200),
+    ],
+)
+def test_a_net_that_is_called_with_the_same_again_is_called_once(
+    first: int | None, second: int | None, saved_us: float
+) -> None:
+    (finding,) = repeated_work.find(called_twice(first, second))
+    assert finding.title == "Net is called 2 times per step with the same inputs"
+    assert finding.affected_us == pytest.approx(saved_us)
+    assert 0.6 * saved_us < finding.saving.us < 1.1 * saved_us  # after the first call the host is ahead
+    assert finding.saving.condition is None
+    assert finding.source == "program.py:9"
+
+
+@pytest.mark.parametrize(("first", "second", "found"), [(1, 2, 0), (None, None, 0), (1, None, 1)])
+def test_two_calls_that_draw_are_two_samples(first: int | None, second: int | None, found: int) -> None:
+    """As those of dropout that are compared with each other; not those of which one is only looked at."""
+    assert len(list(repeated_work.find(called_twice(first, second, "aten::native_dropout")))) == found
 
 
 SEARCH = """

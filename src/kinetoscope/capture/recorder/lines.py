@@ -20,9 +20,9 @@ from typing import Any
 
 from kinetoscope.capture import cells, torch_private
 from kinetoscope.capture.process import source
-from kinetoscope.capture.recorder.profiler import KinetoSession, MarkedStep
+from kinetoscope.capture.recorder.profiler import GivenToModels, KinetoSession, MarkedStep
 from kinetoscope.capture.steps.padding import PaddingGiven
-from kinetoscope.recording.manifest import BatchPadding, LossLabels
+from kinetoscope.capture.steps.same_calls import SameCalls
 
 MOST = 1_000_000  # lines of one step: what comes after them has none
 PROBES = 16  # events that both clocks time, before and after
@@ -66,8 +66,8 @@ class LinesSession(KinetoSession):
     of_one_step = True  # so that what models are called with in it may be kept until it is over
 
     def start(self) -> None:
-        self.given, self.probes = PaddingGiven(), list[MarkedStep]()
-        self.lines = Lines(self.follows, self.given if self.of_one_step else None)
+        self.probes = list[MarkedStep]()
+        self.lines = Lines(self.follows, PaddingGiven() if self.of_one_step else None)
         super().start()
         self._probe()
         torch_private.hide_from_dynamo(*Lines.CALLED_BY_PYTHON, callees=True)
@@ -87,11 +87,10 @@ class LinesSession(KinetoSession):
     def abandoned(self) -> None:
         self.lines.stop()
 
-    def padding(self) -> BatchPadding | None:
-        return self.given.counted()
-
-    def labels(self) -> LossLabels | None:
-        return self.given.ignored()
+    def given(self) -> GivenToModels:
+        given = self.lines.given
+        counted = (given.counted(), given.ignored()) if given else (None, None)
+        return GivenToModels(*counted, tuple(self.lines.same.found))
 
     def _probe(self) -> None:
         for _ in range(PROBES):
@@ -125,7 +124,7 @@ class Lines:
         follows: Callable[[str], bool] = _is_own,
         given: PaddingGiven | None = None,  # notes what models and losses get
     ) -> None:
-        self.follows, self.given = follows, given
+        self.follows, self.given, self.same = follows, given, SameCalls()
         self.times, self.kinds, self.codes, self.numbers = (array("q") for _ in range(4))
         self.known: dict[CodeType, int] = {}
         self.own: dict[str, bool] = {}
@@ -177,7 +176,10 @@ class Lines:
             self._note(MODULE, code, 0)
             if self.given is not None and not self.modules:
                 self.given.called(frame)
+                self.same.called(frame)
             self.modules += 1
+        elif code.co_name.endswith("step"):
+            self.same.weights_change()
         is_own = self._is_own(code)
         if self.given is not None:
             self.given.labelled(frame, is_own)
@@ -213,7 +215,7 @@ class Lines:
 
     # What runs between any two lines of the program, so that Dynamo would compile it.
     CALLED_BY_PYTHON = (
-        PaddingGiven.called, PaddingGiven.labelled,
+        PaddingGiven.called, PaddingGiven.labelled, SameCalls.called, SameCalls.weights_change,
         _called, _in_function, _in_module, _returned, _note, _is_own,
     )  # fmt: skip
 

@@ -662,7 +662,8 @@ class NoteLines(Phase):
             session.mark(None)
             session.stop()
             measured = self.context.measured
-            measured.padding, measured.labels = measured.padding or session.padding(), session.labels()
+            padding, measured.labels, measured.same_calls = session.given()
+            measured.padding = measured.padding or padding
             self.context.write_lines(session)
         return after_lines(self.context)
 

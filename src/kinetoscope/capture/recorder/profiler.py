@@ -177,6 +177,14 @@ OPENING = re.compile(rb'"traceEvents"\s*:\s*\[\s*')
 BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 
 
+class GivenToModels(NamedTuple):
+    """What the models and losses of one step got; the fields of :class:`StepTimings`. None: not known."""
+
+    padding: BatchPadding | None = None
+    labels: LossLabels | None = None
+    same_calls: tuple[tuple[int, int], ...] = ()
+
+
 class MarkedStep(NamedTuple):
     """A step, or the ``part`` of one, or another event of that name and ``category``: its begin and end on
     the wall clock in nanoseconds, and the thread that marked it."""
@@ -397,13 +405,9 @@ class KinetoSession:
     def abandoned(self) -> None:
         """This process is a fork of the one with the session, and nothing of it may be taken down here."""
 
-    def padding(self) -> BatchPadding | None:
-        """How much of what the models got is padding, once the session is over; None: not known."""
-        return None
-
-    def labels(self) -> LossLabels | None:
-        """The labels that losses got, likewise."""
-        return None
+    def given(self) -> GivenToModels:
+        """What the models and losses of a step got, once the session is over."""
+        return GivenToModels()
 
     def export(self, path: Path) -> None:
         """Write the trace to ``path``, whole or not at all. Raises OSError where the disk is full, gone, or

@@ -7,7 +7,8 @@ What it finds
     features that are spread over a graph. What is made on the host and copied to the device anew in each
     step, of the same: documents that are padded, tables. Vectors that are normalized anew in each step, such
     as those of a corpus for each question. Matrices of one shape that are factored or inverted several times
-    in a step, without gradients.
+    in a step, without gradients. Models that a step calls twice with the same, such as once for the loss and
+    once for the accuracy.
 
 Why it is slow
     The output of such a net depends on its input alone. If the same samples come again in each epoch, not
@@ -30,11 +31,16 @@ How it decides
     Factorizations of one matrix of one shape, outside of optimizers and without gradients: all but one in
     each step, if it is the same matrix.
 
+    Calls again: in the step whose lines are noted, a model got the same objects, or views of them, and by
+    torch's count of versions nothing had written into these or its weights since. The call without gradients
+    goes, or where both have some the second, with its part of the backward pass; not where they draw random
+    numbers and both train, or none.
+
 What to do
     Compute the answers once before the loop (or in the first epoch), keep them with their samples, and take
     them from there; what a module does before its first weight it may keep itself (``cached=True`` of
     PyTorch Geometric's ``SGConv`` and ``GCNConv``). Inputs that are augmented, cropped or masked anew each
-    time have no such answers.
+    time have no such answers. What a model gave once in a step serves twice: ``outputs.detach()``.
 
 Source
     Diffusion trainers that precompute latents and text embeddings (huggingface/diffusers, examples).
@@ -44,7 +50,9 @@ import re
 
 from kinetoscope.analysis.events.backward import in_backward, in_update, without_gradients
 from kinetoscope.analysis.events.rows import END, constant
+from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE
 from kinetoscope.analysis.origins.lines import WITHIN
+from kinetoscope.analysis.origins.same_calls import same_calls
 from kinetoscope.analysis.origins.unchanged import unchanged_calls, unchanged_lines, unchanged_normalizations
 from kinetoscope.findings.program_lines import VERIFIED
 from kinetoscope.findings.rule import *
@@ -72,6 +80,7 @@ def find(view: RankView) -> Findings:
     yield from _factored(view)
     yield from _frozen(view)
     yield from _unchanged(view)
+    yield from _called_twice(view)
     yield from _copied(view)
     yield from _normalized(view)
 
@@ -234,6 +243,38 @@ def _unchanged(view: RankView) -> Findings:
         )
 
 
+def _called_twice(view: RankView) -> Findings:
+    lines, calls = view.lines, same_calls(view.run).get(view.rank)
+    if lines is None or calls is None or calls.is_empty() or lines.verified < VERIFIED:
+        return
+    host = view.trace.host_events
+    noted = view.run.lines[view.rank].host_events.select("lane", "start_ns", noted="id")
+    inside = intervals.beginning_in(noted, calls, ["lane"]).select("noted", "call")
+    ops = host.select("id", "name", "sequence", lines.rows["noted"], alone=without_gradients(view.trace))
+    ops = ops.join(inside, on="noted", maintain_order="left")
+    draws = pl.col("name").cast(pl.String).str.contains(RANDOM).any()
+    by_call = ops.group_by("call").agg(trains=~pl.col("alone").all(), draws=draws)
+    first = by_call.select(repeats="call", first_trains="trains")
+    pairs = calls.drop_nulls("repeats").join(by_call, on="call").join(first, on="repeats")
+    pairs = pairs.filter(~pl.col("draws") | (pl.col("trains") != pl.col("first_trains"))).sort("call")
+    needless = pl.when(pl.col("trains") & ~pl.col("first_trains")).then("repeats").otherwise("call")
+    for (line,), same in pairs.with_columns(needless=needless).group_by("line", maintain_order=True):
+        called = ops.filter(pl.col("call").is_in(same["needless"].implode()))
+        of_nodes = host["sequence"].is_in(called["sequence"].drop_nulls().implode())
+        nodes = host["id"].filter(matching(host, "name", AUTOGRAD_NODE) & of_nodes)
+        in_nodes = view.inside_of(nodes).is_not_null()
+        own = host.filter(pl.col("id").is_in(called["id"].implode()) | in_nodes)
+        times = same["call"].n_unique() + same["repeats"].n_unique()
+        finding = _same_again(
+            view,
+            own.select("id", line=pl.lit(line)),
+            title=f"{same['module'][0]} is called {times:,} times per {view.unit} with the same inputs",
+            advice="Call it once, and use what it gave in both places; detached where no gradient is wanted.",
+            snippet="outputs = model(x)\nloss = loss_fn(outputs, y)\nhits = outputs.detach().argmax(1) == y",
+        )
+        yield replace(finding, saving=replace(finding.saving, condition=None))
+
+
 def _copied(view: RankView) -> Findings:
     """Lines that make something on the host and copy it to the device in each step, of what none of it
     changes; in training nothing else may come of them, as weights would."""
@@ -290,7 +331,7 @@ def _called(view: RankView, modules: pl.Series) -> str:
 
 def _same_again(view: RankView, ops: pl.DataFrame, *, title: str, advice: str, snippet: str) -> Finding:
     line = str(ops["line"][0])
-    work = view.work.filter(pl.col("op").is_in(ops["id"].implode()))
+    work = view.computed.filter(pl.col("op").is_in(ops["id"].implode()))
     called = view.called.filter(pl.col("id").is_in(ops["id"].implode()))
     basis = "its calls and their work"
     sent = work.filter(matching(work, "name", COPIED))
