@@ -58,7 +58,7 @@ def _object(one: Any, alive: list[weakref.ref[Any]]) -> int:
 
 
 def _weights(module: Any) -> tuple[Hashable, ...]:
-    """What tells that a module's weights are as they were, and that it trains or does not."""
+    """A key that is equal only while a module's weights are as they were, and it trains or does not."""
     found, left = list[Hashable](), [module]
     for one in left:  # grows as it goes
         own = vars(one)
@@ -69,7 +69,7 @@ def _weights(module: Any) -> tuple[Hashable, ...]:
 
 
 def _same(value: Any, alive: list[weakref.ref[Any]], depth: int = 0) -> Hashable:
-    """What tells that a value is as it was; raises where that is not known."""
+    """A key that is equal only while a value is as it was; raises where that is not known."""
     import torch
 
     if type(value) in PLAIN or isinstance(value, (torch.device, torch.dtype)):

@@ -66,9 +66,9 @@ def find(view: RankView) -> Findings:
 
 
 def _copies(view: RankView, lists: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
-    """Of tensors that are copied to the device one by one, all but a step's first: the time from their copy
-    until the next list's memory is taken (``lane``, ``start_ns``, ``duration_ns``), and the waits in it; none
-    where fewer than ``MANY`` per step are copied."""
+    """Copies to the device of tensors of lists, all but a step's first: the time until the next list's memory
+    is taken (``lane``, ``start_ns``, ``duration_ns``), and the waits in it; none where fewer than ``MANY`` per
+    step are copied."""
     launches = view.kernels("^Memcpy HtoD")["launch"].drop_nulls()
     copying = view.inside_of(view.called["id"]).gather(launches)
     ops = view.called.select("lane", op="id", copied_ns="start_ns", end_ns="end_ns").with_row_index("place")
