@@ -64,10 +64,16 @@ def recorded(case: str, side: str) -> LoadedRun | None:
     return replace(loaded, manifest=Manifest(ranks=tuple(ranks))) if ranks else loaded
 
 
+@cache
+def findings(case: str, side: str) -> tuple[Finding, ...]:
+    """What all rules find in one side's recording."""
+    recording = recorded(case, side)
+    return tuple(find(recording)) if recording else ()
+
+
 def found(case: str, side: str) -> list[Finding]:
     """What the case's own rule finds in one side's recording."""
-    recording = recorded(case, side)
-    return [finding for finding in find(recording) if finding.rule == case] if recording else []
+    return [finding for finding in findings(case, side) if finding.rule == case]
 
 
 def predicted_us(case: str) -> float:

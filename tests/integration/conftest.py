@@ -9,12 +9,14 @@ import pytest
 
 from programs import Programs
 
-# Files that are about how programs end, or about all that they import.
-WHOLE = ("test_run_behaviour", "test_run_faults", "test_run_kinds", "test_run_process")
+
+@pytest.fixture
+def whole() -> None:
+    """Asked for by what is about how programs end, or about all that they import."""
 
 
 @pytest.fixture
 def programs(request: pytest.FixtureRequest, tmp_path: Path) -> Programs:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
-    return Programs(tmp_path, quick_ends=request.path.stem not in WHOLE)
+    return Programs(tmp_path, quick_ends="whole" not in request.fixturenames)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from cases.document import LEAST, MOST, NOT_PREDICTED, pages
 from cases.recorded import (
     cases,
+    findings,
     found,
     measured_bytes,
     measured_us,
@@ -69,9 +70,8 @@ def test_a_first_step_after_settled_ones_is_not_cold() -> None:
 
 
 def test_a_well_tuned_step_is_left_in_peace() -> None:
-    recording = recorded("well-tuned", "after")
-    assert recording is not None
-    assert {f.severity for f in find(recording)} <= {"low", "info"}
+    assert recorded("well-tuned", "after") is not None
+    assert {f.severity for f in findings("well-tuned", "after")} <= {"low", "info"}
 
 
 @pytest.mark.parametrize("case", cases())
@@ -80,12 +80,12 @@ def test_findings_are_whole(case: str) -> None:
         recording = recorded(case, side)
         if recording is None:
             continue
-        findings = find(recording)
+        all_found = findings(case, side)
         step_us = max(view.own_step_us for view in views(recording))
-        assert sum(finding.remaining.saving_us for finding in findings) <= 1.0001 * step_us
-        for place, finding in enumerate(findings):
+        assert sum(finding.remaining.saving_us for finding in all_found) <= 1.0001 * step_us
+        for place, finding in enumerate(all_found):
             owner = finding.remaining.also
-            assert not owner or owner in {above.rule for above in findings[:place]}
+            assert not owner or owner in {above.rule for above in all_found[:place]}
             assert 0 <= finding.remaining.saving_us <= finding.remaining.saving_high_us
             assert finding.remaining.saving_low_us <= finding.remaining.saving_us
             assert finding.rule in rules()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from command import ENVIRONMENT
+from programs import QUICK_ENDS
 
 pytest_plugins = ["pytester"]
+PATH = os.pathsep.join((ENVIRONMENT["PYTHONPATH"], str(QUICK_ENDS)))
 
 TESTS = """
 import pytest, torch
@@ -71,7 +74,7 @@ def test_whole_after_a_break():
 def test_limits_are_held(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: str) -> None:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
-    monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
+    monkeypatch.setenv("PYTHONPATH", PATH)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     pytester.makepyfile(TESTS)
     # It alone, whether it is installed or stands in the path: others take longer to import than it to test.
@@ -128,7 +131,7 @@ def test_each_test_has_a_baseline_of_its_own(
 ) -> None:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
-    monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
+    monkeypatch.setenv("PYTHONPATH", PATH)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile(test_it=AGAINST)
     words = ("-p", "kinetoscope.integrations.pytest_plugin")
@@ -152,7 +155,7 @@ def test_each_test_has_a_baseline_of_its_own(
 
 
 def test_all_limits_may_be_turned_off(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
+    monkeypatch.setenv("PYTHONPATH", PATH)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makepyfile("""
         import pytest, sys

@@ -9,18 +9,15 @@ import pytest
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.process import launch
 from kinetoscope.trace import cache
+from programs import TRAIN
 
 # Steps of 3,000 ops, until the tables are there: a trace of fewer than 5,000 events is not kept.
-WAITS = """
-import os, sys, time, torch
-model = torch.nn.Linear(2, 2)
-optimizer = torch.optim.SGD(model.parameters())
+WAITS = f"""{TRAIN}
 x, until = torch.ones(2, 2), time.monotonic() + 100
 while not os.path.isfile(sys.argv[1]) and time.monotonic() < until:
     for _ in range(3000):
         x.add_(0)
-    model(x).sum().backward()
-    optimizer.step()
+    train(1, sleep_s=0.1)
 """
 
 

@@ -13,6 +13,7 @@ import pytest
 from programs import TRAIN, Programs
 
 
+@pytest.mark.usefixtures("whole")
 def test_what_a_program_sees_of_itself_is_what_it_sees_without_us(programs: Programs):
     for name in ("beside", "statistics", "msgspec", "calendar"):
         programs.write(f"NAME = '{name} beside the script'", f"own/{name}.py")
@@ -54,6 +55,7 @@ OWN = (
 )
 
 
+@pytest.mark.usefixtures("whole")
 def test_modules_of_the_program_s_own_win_as_without_us(programs: Programs):
     script = programs.write("import sys\nprint(sorted(sys.modules), CUSTOMIZED)\n", "own/prog.py")
     for name in OWN:
@@ -68,6 +70,7 @@ def test_modules_of_the_program_s_own_win_as_without_us(programs: Programs):
     assert (run.status, run.out) == (0, plain.out)
 
 
+@pytest.mark.usefixtures("whole")
 def test_an_exception_shows_its_own_traceback_and_is_kept(programs: Programs):
     script = programs.write(
         TRAIN
@@ -92,6 +95,7 @@ Broken()(torch.ones(1))
     assert "aten::addmm" in run.ops()
 
 
+@pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize(
     ("ending", "status", "exit"),
     [
@@ -120,6 +124,7 @@ def test_every_way_to_leave_is_kept(programs: Programs, ending: str, status: int
         assert f"its exit status was {status}" in run.err
 
 
+@pytest.mark.usefixtures("whole")
 def test_a_handler_that_calls_the_one_before_it_finds_none(programs: Programs):
     """Nothing of ours ends the program before it has saved its state."""
     script = programs.write(
@@ -142,6 +147,7 @@ os.kill(os.getpid(), signal.SIGTERM)
     assert len(run.marks()) == 3
 
 
+@pytest.mark.usefixtures("whole")
 def test_a_signal_sent_to_us_reaches_the_program(programs: Programs):
     script = programs.write(
         TRAIN
@@ -206,6 +212,7 @@ def test_a_module_is_run_as_python_does(programs: Programs, divider: list[str]):
     assert run.steps["found_by"] == "optimizer"
 
 
+@pytest.mark.usefixtures("whole")
 def test_children_are_as_without_us(programs: Programs):
     script = programs.write(
         """
@@ -242,6 +249,7 @@ def test_children_are_as_without_us(programs: Programs):
     assert run.manifest["exit"] == "ok"
 
 
+@pytest.mark.usefixtures("whole")
 def test_dataloader_workers_are_forked_and_stopped_as_without_us(programs: Programs):
     script = programs.write(
         TRAIN
@@ -325,6 +333,7 @@ def test_a_program_without_torch_runs_and_is_told_so(programs: Programs):
     assert "nothing was recorded" in run.err
 
 
+@pytest.mark.usefixtures("whole")
 def test_a_thread_that_ends_while_it_is_recorded_ends_its_recording(programs: Programs):
     """torch frees what the session needs with the thread: the program crashed then, or at its end."""
     script = programs.write(
@@ -353,6 +362,7 @@ def test_a_thread_that_ends_while_it_is_recorded_ends_its_recording(programs: Pr
     assert len(run.marks()) >= recorded
 
 
+@pytest.mark.usefixtures("whole")
 def test_a_program_ends_as_ever_while_its_worker_thread_is_recorded(programs: Programs):
     """Only that thread can end the recording, and it waits for more (torch 2.13 crashed, 2.11 raised)."""
     script = programs.write(

@@ -12,7 +12,10 @@ import pytest
 import kills
 from programs import TRAIN, Programs
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="kills find a command's child in /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="kills find a command's child in /proc"),
+    pytest.mark.usefixtures("whole"),
+]
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,7 @@ def test_a_call_of_generate_is_a_step_and_its_tokens_are_marked(programs: Progra
     assert parts(run) == [expected] * len(run.steps["profiled_s"])
 
 
+@pytest.mark.usefixtures("whole")
 def test_a_compiled_model_s_tokens_are_marked_and_nothing_is_compiled_again(programs: Programs):
     transformers(programs)
     script = programs.write(

@@ -54,6 +54,7 @@ def both(programs: Programs, *words: str, **variables: str) -> tuple[Run, Run]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="descriptors are listed in /proc")
+@pytest.mark.usefixtures("whole")
 def test_a_program_finds_the_process_that_it_would_find_without_us(programs: Programs):
     script = programs.write(SEES + "print(json.dumps(sees()))")
     plain, run = both(programs, str(script))
@@ -63,6 +64,7 @@ def test_a_program_finds_the_process_that_it_would_find_without_us(programs: Pro
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="descriptors are listed in /proc")
+@pytest.mark.usefixtures("whole")
 def test_once_all_is_recorded_the_process_is_as_without_us(programs: Programs):
     script = programs.write(SEES + TRAIN + "train(300, 0.001)\nprint(json.dumps(sees()))")
     plain = programs.plain(str(script), "x")
@@ -78,6 +80,7 @@ def test_once_all_is_recorded_the_process_is_as_without_us(programs: Programs):
     assert seen == expected
 
 
+@pytest.mark.usefixtures("whole")
 def test_functions_at_exit_run_in_their_order(programs: Programs):
     """Ours lies between them; each finds what it would find without us."""
     script = programs.write(
@@ -205,6 +208,7 @@ WORDS = [
 
 
 @pytest.mark.parametrize("given", [["-u", "PYTHONPATH"], ["PYTHONPATH="], ["PYTHONPATH=/nowhere:"]])
+@pytest.mark.usefixtures("whole")
 def test_a_shell_s_script_may_add_to_where_python_looks(programs: Programs, given: list[str]):
     """Children of the program look there, too."""
     programs.write("", "src/own.py")

@@ -121,7 +121,7 @@ def decodes(draw: st.DrawFn) -> list[Event]:
 
 
 @given(decodes())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 def test_a_row_is_what_raw_events_say(events: list[Event]) -> None:
     run = trace(*events)
     rows = rows_of(LoadedRun((run,)))
