@@ -178,7 +178,7 @@ BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d+)')
 
 
 class GivenToModels(NamedTuple):
-    """What the models and losses of one step got; the fields of :class:`StepTimings`. None: not known."""
+    """Inputs of the models and losses of one step; the fields of :class:`StepTimings`. None: not known."""
 
     padding: BatchPadding | None = None
     labels: LossLabels | None = None
@@ -406,7 +406,7 @@ class KinetoSession:
         """This process is a fork of the one with the session, and nothing of it may be taken down here."""
 
     def given(self) -> GivenToModels:
-        """What the models and losses of a step got, once the session is over."""
+        """Inputs of the models and losses of a step, once the session is over."""
         return GivenToModels()
 
     def export(self, path: Path) -> None:
