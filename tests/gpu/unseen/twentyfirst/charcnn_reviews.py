@@ -1,4 +1,4 @@
-"""How many stars has a review? It is read letter by letter, as a table of zeros and ones by workers."""
+"""How many stars has a review? It is read letter by letter, as a table of zeros and ones."""
 
 import os
 import string
@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader, Dataset
 
 FIX = os.environ.get("FIX", "").split(",")
 TINY = "TINY" in os.environ
-STEPS = int(os.environ.get("STEPS", 4 if TINY else 90))
-TEXTS, BATCH, LONG, WIDE, FULL, WORKERS = (64, 4, 160, 8, 16, 0) if TINY else (12800, 128, 1014, 256, 1024, 4)
+STEPS = int(os.environ.get("STEPS", 4 if TINY else 80))
+TEXTS, BATCH, LONG, WIDE, FULL = (64, 4, 160, 8, 16) if TINY else (12800, 128, 1014, 256, 1024)
 ALPHABET = string.ascii_lowercase + string.digits + "-,;.!?:'\"/\\|_@#$%^&*~`+=<>()[]{}\n"
 STARS = 5
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -80,10 +80,8 @@ def batches(loader):
 
 
 def main():
-    loader = DataLoader(
-        Reviews(*written()), BATCH, shuffle=True, drop_last=True, num_workers=WORKERS,
-        persistent_workers=WORKERS > 0, generator=torch.Generator().manual_seed(0),
-    )  # fmt: skip
+    order = torch.Generator().manual_seed(0)
+    loader = DataLoader(Reviews(*written()), BATCH, shuffle=True, drop_last=True, generator=order)
     model = CharCNN().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     lead, began, shown = min(STEPS // 2, 10), 0.0, 0.0
@@ -111,5 +109,4 @@ def main():
     print(f"loss {shown:.6f}; {each:.3f} ms per step")
 
 
-if __name__ == "__main__":
-    main()
+main()

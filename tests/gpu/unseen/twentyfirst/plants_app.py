@@ -5,7 +5,7 @@ import os
 import tempfile
 import threading
 import time
-import urllib.request
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import numpy as np
@@ -106,16 +106,17 @@ def people(port, answers):
     rng = np.random.default_rng(0)
     photographs = [rng.integers(0, 256, SIZE * SIZE * 3, np.uint8).tobytes() for _ in range(8)]
     for i in range(STEPS):
-        request = urllib.request.Request(f"http://127.0.0.1:{port}/predict", photographs[i % 8])
-        with urllib.request.urlopen(request) as response:
-            answers.append(json.loads(response.read())["plants"][0])
+        connection = HTTPConnection("127.0.0.1", port)
+        connection.request("POST", "/predict", photographs[i % 8])
+        answers.append(json.loads(connection.getresponse().read())["plants"][0])
+        connection.close()
 
 
 def main():
     torch.save(PlantNet().state_dict(), WEIGHTS)
     try:
         server, answers = HTTPServer(("127.0.0.1", 0), Handler), []
-        client = threading.Thread(target=people, args=(server.server_port, answers))
+        client = threading.Thread(target=people, args=(server.server_port, answers), daemon=True)
         client.start()
         lead, began = min(STEPS // 2, 6), 0.0
         for served in range(STEPS):
