@@ -26,6 +26,7 @@ from kinetoscope.analysis.replay.replay import StepReplay, alone
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_intervals
 from kinetoscope.analysis.time.window import periods, window
+from kinetoscope.compilation.model import CompiledProgram
 from kinetoscope.recording.manifest import RankRecord
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import DeviceProperties, Trace
@@ -35,6 +36,7 @@ from kinetoscope.trace.schema import whole
 UNUSED = ["rank", "lane", "external_id", "graph", "graph_node", "arguments"]
 # Columns of ``host_events`` that rules ask for of the calls of threads: these are many.
 CALLED = ["id", "event", "category", "name", "lane", "start_ns", "duration_ns"]
+SEGMENT = ["lane", "start_ns", "duration_ns"]  # of a host thread's time
 FAILED = "out of memory"
 USABLE = 0.9  # of a device's memory: the rest is the driver's, the libraries', and holes
 
@@ -58,6 +60,16 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
     @property
     def device(self) -> DeviceProperties | None:
         return self.trace.devices[0] if self.trace.devices else None
+
+    @property
+    def compilation(self) -> CompiledProgram | None:
+        """The run's compile log, on its first rank, which reports what all share."""
+        return self.run.compilation if self.first else None
+
+    def recurs(self, events: pl.DataFrame) -> bool:
+        """Whether events begin in at least two of the recorded steps, and in half of them."""
+        steps = self.trace.steps["start_ns"]
+        return steps.search_sorted(events["start_ns"], side="right").n_unique() >= max(2, len(steps) / 2)
 
     @cached_property
     def record(self) -> RankRecord | None:

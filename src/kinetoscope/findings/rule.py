@@ -37,7 +37,7 @@ from kinetoscope.findings.in_force import (
     trains,
 )
 from kinetoscope.findings.model import Finding, Saving, Severity
-from kinetoscope.findings.rank_view import RankView, spans, views
+from kinetoscope.findings.rank_view import SEGMENT, RankView, spans, views
 from kinetoscope.findings.rows import Evidence
 from kinetoscope.findings.savings import FIXED_NS, HIGH, LOW, MEDIUM, finding_of_calls, slow_calls, together
 from kinetoscope.trace.schema import whole

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from kinetoscope import numbers
 from kinetoscope.analysis.cost.roofline import costed
 from kinetoscope.analysis.events.rows import END
+from kinetoscope.analysis.kernels.chains import elementwise_chains
 from kinetoscope.analysis.ranks.rows import RankVerdict
 from kinetoscope.analysis.replay.change import (
     NOTHING,
@@ -189,6 +190,13 @@ def warm(view: RankView, saving: Saving) -> Saving:
 def captured(view: RankView, intervals: pl.DataFrame, basis: str) -> Saving:
     """The saving if a CUDA graph does the launches of these intervals of idle time."""
     return of(view, without_idle(view.trace, intervals) | at_once(GRAPH_PAUSE_NS), basis)
+
+
+def compiled(view: RankView, eager: pl.DataFrame) -> Saving:
+    """The saving if chains of elementwise kernels in this eager work are each one."""
+    if view.work.is_empty():
+        return nothing("not known: no recording of what runs eagerly")
+    return fused(view, elementwise_chains(view.work, eager))
 
 
 def fused(view: RankView, chains: pl.DataFrame) -> Saving:

@@ -35,6 +35,7 @@ from kinetoscope.analysis.origins.source import (
     first_of,
     last_name,
     noted_lines,
+    stores,
 )
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
@@ -325,12 +326,10 @@ class _Dependence:
     @cached_property
     def none(self) -> bool:
         try:
-            return self._goes_through_what_is_known() and not self._leaves() and self._carries_nothing()
+            keeps = any(KEEPS.search(name) for node in self.through if (name := last_name(node)))
+            return not keeps and not self._leaves() and self._carries_nothing()
         except RecursionError:  # of expressions that are nested very deep
             return False
-
-    def _goes_through_what_is_known(self) -> bool:
-        return not any(KEEPS.search(name) for node in self.through if (name := last_name(node)))
 
     def _leaves(self) -> bool:
         """Whether a pass may end the loop, or the function hands out what a pass makes."""
@@ -349,32 +348,23 @@ class _Dependence:
         carried = {name for name in reads.early & reads.stored.keys() if not reads.adds_up(name)}
         if carried:
             return False
-        local = {node.id for node in self.nodes if isinstance(node, ast.Name) and _stores(node)}
+        local = {node.id for node in self.nodes if isinstance(node, ast.Name) and stores(node)}
         local = (local | self.items) - reads.early
-        effects = _Effects(self.items, self.nodes + [node for one in self.called for node in _parts(one)])
+        effects = _Effects(self.items, self.nodes + [node for one in self.called for node in one.parts])
         known = {*self.entered, "print"}
         if self.own and not effects.of(self.nodes, local, self.own, known, own=True):
             return False
         for one in self.called:
             if one.source is None or one.statement is None:
                 return False
-            nodes = list(_parts(one))
-            stored = {node.id for node in nodes if isinstance(node, ast.Name) and _stores(node)}
+            stored = {node.id for node in one.parts if isinstance(node, ast.Name) and stores(node)}
             if stored & one.source.shared:
                 return False
             names = () if one.function is None else ast.walk(one.function)
-            local = {node.id for node in names if isinstance(node, ast.Name) and _stores(node)}
-            if not effects.of(nodes, local, one.source, known, own=False):
+            local = {node.id for node in names if isinstance(node, ast.Name) and stores(node)}
+            if not effects.of(one.parts, local, one.source, known, own=False):
                 return False
         return effects.needs_nothing(self.nodes)
-
-
-def _parts(one: Located) -> Iterable[ast.AST]:
-    return one.source.parts[one.statement] if one.source and one.statement else ()
-
-
-def _stores(node: ast.AST) -> bool:
-    return isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del))
 
 
 class _Reads:
@@ -511,7 +501,7 @@ class _Effects:
         for node in nodes:
             if isinstance(node, ast.Subscript):
                 self.parts[id(node.value)] = node.slice
-            elif isinstance(node, ast.Attribute) and not _stores(node):
+            elif isinstance(node, ast.Attribute) and not stores(node):
                 self.attributes[node.attr].append(node)
 
     def of(
@@ -528,11 +518,11 @@ class _Effects:
 
         for node in nodes:
             written = list[ast.AST]()
-            if isinstance(node, ast.Attribute) and _stores(node) and outside(node):
+            if isinstance(node, ast.Attribute) and stores(node) and outside(node):
                 if id(node) not in added_to:
                     return False
                 written = [node]
-            elif isinstance(node, ast.Subscript) and _stores(node) and outside(node.value):
+            elif isinstance(node, ast.Subscript) and stores(node) and outside(node.value):
                 written = [node]
             elif isinstance(node, ast.Call):
                 name = last_name(node.func)
@@ -559,7 +549,7 @@ class _Effects:
         """Whether what is written into is not read by the passes, or each reads and writes its own part."""
         names = defaultdict[str, list[ast.AST]](list)
         for node in nodes:
-            if isinstance(node, ast.Name) and not _stores(node):
+            if isinstance(node, ast.Name) and not stores(node):
                 names[node.id].append(node)
         objects = {id(whole) for whole, _ in self.written}
         for whole, part in self.written:

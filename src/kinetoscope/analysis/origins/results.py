@@ -114,22 +114,18 @@ def result_lines(run: LoadedRun) -> Mapping[int, ResultLines]:
     return {rank: ResultLines(noted_lines(noted), run.program) for rank, noted in run.lines.items()}
 
 
-def _parts(one: Located) -> Sequence[ast.AST]:
-    return one.source.parts[one.statement] if one.source and one.statement else ()
-
-
 def _calls(line: Located, now: Located) -> bool:
     """Whether the line after another begins a function that the other's statement names."""
     function = now.function
     if function is None or now.statement is not first_of(function):
         return False
-    names = {getattr(node, "id", getattr(node, "attr", None)) for node in _parts(line)}
+    names = {getattr(node, "id", getattr(node, "attr", None)) for node in line.parts}
     return function.name in names or function.name in AS_OBJECT
 
 
 def _names(one: Located, context: type[ast.expr_context]) -> set[str]:
     """The names, and attributes of names, that a statement reads or binds: ``meter`` and ``meter.counts``."""
-    nodes = (node for node in _parts(one) if isinstance(node, (ast.Name, ast.Attribute)))
+    nodes = (node for node in one.parts if isinstance(node, (ast.Name, ast.Attribute)))
     return {ast.unparse(node) for node in nodes if isinstance(node.ctx, context)}
 
 
@@ -144,13 +140,10 @@ def _bound(one: Located) -> set[str]:
 
 def _written(one: Located) -> set[str]:
     """The names, and attributes of names, that a statement writes into."""
-    stored = (
-        node.value
-        for node in _parts(one)
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
-    )
-    calls = (node.func for node in _parts(one) if isinstance(node, ast.Call))
-    changed = (
-        call.value for call in calls if isinstance(call, ast.Attribute) and WRITES.fullmatch(call.attr)
-    )
-    return {ast.unparse(node) for node in (*stored, *changed)}
+    found = set[str]()
+    for node in one.parts:
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            found.add(ast.unparse(node.value))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            found |= {ast.unparse(node.func.value)} if WRITES.fullmatch(node.func.attr) else set()
+    return found

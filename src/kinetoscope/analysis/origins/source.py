@@ -6,7 +6,7 @@ import ast
 import builtins
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
@@ -48,6 +48,11 @@ class Located(NamedTuple):
     source: ProgramFile | None
     statement: ast.stmt | None
     function: Function | None
+
+    @property
+    def parts(self) -> Sequence[ast.AST]:
+        """The nodes of the statement, without those of statements in it."""
+        return self.source.parts[self.statement] if self.source and self.statement else ()
 
 
 def noted_lines(trace: Trace) -> list[NotedLine]:
@@ -154,6 +159,11 @@ def last_name(node: ast.AST) -> str:
     while isinstance(node, (ast.Subscript, ast.Starred)):
         node = node.value
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def stores(node: ast.AST) -> bool:
+    """Whether a name, attribute or part is bound, written into or deleted."""
+    return isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del))
 
 
 def parameters(function: Function) -> list[str]:

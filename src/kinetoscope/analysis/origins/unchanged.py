@@ -35,6 +35,7 @@ from kinetoscope.analysis.origins.source import (
     noted_lines,
     parameters,
     root,
+    stores,
 )
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
@@ -195,12 +196,7 @@ class _LinedStep:
             return False
         if not calls or not all(call.args or call.keywords for call in calls):
             return False
-        self.following.clear()
-        try:
-            same = all(self._same(part, source, function) for part in parts)
-        except RecursionError:  # of expressions that are nested very deep
-            return False
-        return same and not any(map(self._keeps_state, modules))
+        return all(self._each_same(parts, source, function)) and not any(map(self._keeps_state, modules))
 
     def makes_same(self, place: FileLine) -> bool:
         """Whether the statement of a line binds or returns what it did in the step before."""
@@ -210,28 +206,33 @@ class _LinedStep:
         targets = statement.targets if isinstance(statement, ast.Assign) else []
         if any(isinstance(target, ast.Subscript) for target in targets):  # what is written into may be new
             return False
-        self.following.clear()
-        try:
-            return statement.value is not None and self._same(statement.value, source, function)
-        except RecursionError:
-            return False
+        return statement.value is not None and all(self._each_same([statement.value], source, function))
 
     def gets_same(self, place: FileLine, name: str) -> list[bool]:
         """Whether each call of a function of torch in the statement of a line gets what it got in the step
         before, in the order in which the step makes them; none where some may not be made."""
         source, statement, function = self.sources.located(place)
-        parts = source.parts[statement] if source and statement else []
-        if source is None or any(isinstance(part, MAY_NOT_RUN) for part in parts):
+        if source is None or statement is None:
+            return []
+        parts = source.parts[statement]
+        if any(isinstance(part, MAY_NOT_RUN) for part in parts):
             return []
         calls = [part for part in parts if isinstance(part, ast.Call) and last_name(part.func) == name]
         calls.sort(key=lambda call: (call.end_lineno or 0, call.end_col_offset or 0))
         if not all(root(call.func) in source.of_torch for call in calls):
             return []
+        return self._each_same(calls, source, function) * self.begun[statement]
+
+    def _each_same(
+        self, nodes: Sequence[ast.AST], source: ProgramFile, function: Function | None
+    ) -> list[bool]:
+        """Whether each of these expressions gives the same in the next step; False of all that are nested too
+        deep to follow."""
         self.following.clear()
         try:
-            return [self._same(call, source, function) for call in calls] * self.begun[statement]
+            return [self._same(node, source, function) for node in nodes]
         except RecursionError:
-            return []
+            return [False] * len(nodes)
 
     def _keeps_state(self, call: _ModuleCall) -> bool:
         first, last = (bisect_left(self.times, at_ns) for at_ns in (call.start_ns + 1, call.end_ns))
@@ -240,15 +241,15 @@ class _LinedStep:
 
     def _written(self, place: FileLine) -> Iterator[ast.AST]:
         """The names, attributes and other targets that the statement of a line binds or writes into."""
-        source, statement, _ = self.sources.located(place)
-        for node in source.parts[statement] if source and statement else ():
-            if isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
+        located = self.sources.located(place)
+        for node in located.parts:
+            if stores(node):
                 yield node.value if isinstance(node, ast.Subscript) else node
             elif isinstance(node, ast.Call):
                 if isinstance(node.func, ast.Attribute) and WRITES.fullmatch(node.func.attr):
                     yield node.func.value
                 yield from (keyword.value for keyword in node.keywords if keyword.arg == "out")
-                for_effect = isinstance(statement, ast.Expr) and statement.value is node
+                for_effect = isinstance(located.statement, ast.Expr) and located.statement.value is node
                 name, known = last_name(node.func), {"print", *self._entered}  # what they write into
                 if for_effect and name not in known and not IN_PLACE.fullmatch(name):
                     yield from node.args
@@ -274,11 +275,11 @@ class _LinedStep:
     def _value(self, target: ast.Name, place: FileLine) -> ast.expr | None:
         """The expression that a statement binds to a name; of a loop that the step enters anew what it goes
         through, of which each pass has the same part in each step."""
-        source, statement, function = self.sources.located(place)
+        located = self.sources.located(place)
+        _, statement, function = located
         if isinstance(statement, ast.Assign) and statement.targets == [target]:
             return statement.value
-        parts = source.parts[statement] if source and statement else ()
-        loops = [node for node in parts if isinstance(node, (ast.For, ast.comprehension))]
+        loops = [node for node in located.parts if isinstance(node, (ast.For, ast.comprehension))]
         loop = next((loop for loop in loops if target in ast.walk(loop.target)), None)
         if loop is None or function not in self.callers:
             return None

@@ -33,7 +33,8 @@ WITHOUT_STEPS = 10  # calls: a warm-up makes a handful
 
 def find(view: RankView) -> Findings:
     calls = _in_steady_state(view, _outermost(view))
-    if calls.is_empty() or not _again_and_again(view, calls):
+    again = view.recurs(calls) if view.unit == "step" else len(calls) >= WITHOUT_STEPS
+    if calls.is_empty() or not again:
         return
     # cudaFree has emptied the queue: the launches behind a call come late as well.
     behind = calls.with_columns(pl.col("duration_ns") * 2 + BEHIND_NS)
@@ -81,11 +82,3 @@ def _in_steady_state(view: RankView, calls: pl.DataFrame) -> pl.DataFrame:
         return intervals.beginning_in(calls, spans(view.trace.steps))
     half = view.trace.host_events["start_ns"][view.trace.device_events["launch"].drop_nulls()].median()
     return calls.filter(pl.col("start_ns") > half) if half is not None else calls.clear()
-
-
-def _again_and_again(view: RankView, calls: pl.DataFrame) -> bool:
-    if view.unit != "step":
-        return len(calls) >= WITHOUT_STEPS
-    steps = view.trace.steps.select("start_ns", in_step="id")
-    at = calls.sort("start_ns").join_asof(steps, on="start_ns")
-    return at["in_step"].n_unique() >= max(2, view.steps / 2)

@@ -30,7 +30,6 @@ from kinetoscope.trace.model import Trace
 
 ASKS = r"^aten::_is_any_true$"
 CHECKS = rf"{ASKS}|^aten::(isnan|item)$"
-SEGMENT = ["lane", "start_ns", "duration_ns"]
 
 
 def find(view: RankView) -> Findings:

@@ -51,7 +51,7 @@ def find(view: RankView) -> Findings:
     calls = host[wide.filter(~pl.col("back"))["select"].unique().sort()]
     if calls.is_empty():
         return
-    times = numbers.count(round(view.per_step(len(calls))), "time")
+    times = view.counted(len(calls), "time")
     yield Finding(
         title=f"A mask of rows is written out for each element {times} per {view.unit}, to select by it",
         affected_us=view.us_of(wide),

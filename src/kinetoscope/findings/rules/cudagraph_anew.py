@@ -32,7 +32,6 @@ from kinetoscope.findings.rule import *
 
 # Inductor marks so where a function meets a size that it has no graph for.
 PREPARES = rf"^cudagraphify\.get_container$|{GRAPH_RECORDING}"
-SEGMENT = ["lane", "start_ns", "duration_ns"]
 
 
 def find(view: RankView) -> Findings:

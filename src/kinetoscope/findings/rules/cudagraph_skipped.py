@@ -28,11 +28,8 @@ FEW = 10  # launches an entry
 
 
 def find(view: RankView) -> Findings:
-    compilation = view.run.compilation
-    if compilation is None or not view.first:
-        return
     replayed = replaying(view.trace)
-    for frame in compilation.frames:
+    for frame in view.compilation.frames if view.compilation else ():
         why = frame.cudagraphs_skipped
         if why is None or frame.compile_id in replayed:
             continue

@@ -40,8 +40,7 @@ def find(view: RankView) -> Findings:
     gathers = _gathers(view)
     loading, picked = picks(view)
     picked = picked.filter(matching(picked, "name", "^aten::select$"))
-    taken = pl.concat([gathers, loading]).with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"))
-    us = view.us(intervals.total(intervals.union(taken)))
+    us = view.us(intervals.total(intervals.union(spans(pl.concat([gathers, loading])))))
     if us < MEDIUM * view.step_us:
         return
     copies = view.trace.host_events[sent["launch"].drop_nulls().unique().sort()]

@@ -23,7 +23,6 @@ Source
 """
 
 from kinetoscope.analysis.compiled.regions import compiled
-from kinetoscope.analysis.kernels.chains import elementwise_chains
 from kinetoscope.compilation.model import Failure
 from kinetoscope.findings.rule import *
 
@@ -39,7 +38,9 @@ def find(view: RankView) -> Findings:
             title=f"torch.compile gave up on {failure.function or 'a function'}, which runs eagerly: "
             f"{failure.reason.rstrip('.')}",
             # What runs eagerly is not known function by function: the first stands for all.
-            saving=_saving(view) if number == 0 else savings.nothing("counted with the first function"),
+            saving=savings.compiled(view, _eager(view))
+            if number == 0
+            else savings.nothing("counted with the first function"),
             at_least="high",
             evidence=evidence.of_steps(view, _shown(failure)),
             advice=" ".join(["Remove what blocks it.", *failure.hints[:1]]),
@@ -53,11 +54,6 @@ def _shown(failure: Failure) -> str:
     return f"{failure.compile_id} {failure.type}{code}; {failure.explanation or failure.effect}"
 
 
-def _saving(view: RankView) -> Saving:
-    if view.work.is_empty():
-        return savings.nothing("not known: no recording of what runs eagerly")
-    eager = view.work.filter(
-        ~pl.col("launch").is_in(compiled(view.trace).implode()).fill_null(True)
-        & (pl.col("category").cast(pl.String) != "optimizer")
-    )
-    return savings.fused(view, elementwise_chains(view.work, eager))
+def _eager(view: RankView) -> pl.DataFrame:
+    in_graphs = pl.col("launch").is_in(compiled(view.trace).implode())
+    return view.work.filter(~in_graphs.fill_null(True) & (pl.col("category").cast(pl.String) != "optimizer"))

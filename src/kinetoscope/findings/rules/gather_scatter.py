@@ -70,7 +70,7 @@ def find(view: RankView) -> Findings:
         saving = savings.if_so(saving, "each row's factor is one number, and the edges stay the same")
     elif _vary(messages):
         saving = savings.not_predicted(saving, "each step has edges of its own, and sorting them takes time")
-    times = numbers.count(round(view.per_step(len(chains))), "time")
+    times = view.counted(len(chains), "time")
     yield Finding(
         title=f"Rows are gathered, scaled and added up {times} per {view.unit} (gather, product, scatter)",
         affected_us=view.us_of(messages),

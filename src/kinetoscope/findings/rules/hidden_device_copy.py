@@ -45,7 +45,7 @@ def find(view: RankView) -> Findings:
     megabytes = view.per_step(int(hidden["bytes"].sum())) / 1e6
     ops = hidden["op_name"].cast(pl.String).drop_nulls().unique().sort()
     names = ops.filter(~ops.str.starts_with("## Call")).to_list()
-    number = numbers.count(round(view.per_step(len(hidden))), "hidden device-to-device copy")
+    number = view.counted(len(hidden), "hidden device-to-device copy")
     yield Finding(
         title=f"{number} per {view.unit} before a matrix product "
         f"({megabytes:.1f} MB; in {', '.join(names[:2]) or 'a CUDA graph'})",

@@ -45,7 +45,6 @@ KERNELS = 50  # per step: fewer are ordinary
 SMALL_NS = 20_000  # about what a call takes the host: longer kernels hide the loop
 FEW = 0.05  # of a call's kernels: a library may choose another kernel for another layout
 OF_A_NET = 20  # kernels of a call: fewer are a layer's
-SEGMENT = ["lane", "start_ns", "duration_ns"]
 LAUNCHING = pl.min_horizontal("duration_ns", pl.lit(FIXED_NS))
 ADVICE = {
     "modules": "stack the weights of what it calls, for one bmm, grouped convolution or table.",

@@ -53,7 +53,7 @@ def find(view: RankView) -> Findings:
     saving = savings.device(view, attention, "half of attention's time, and the writing of the mask", saved)
     if saving.share < MEDIUM:
         return
-    times = numbers.count(round(view.per_step(len(calls))), "time")
+    times = view.counted(len(calls), "time")
     yield Finding(
         title=f"Attention computes all pairs of positions {times} per {view.unit}, with a mask",
         affected_us=view.us_of(attention),

@@ -29,7 +29,6 @@ from kinetoscope.findings.rule import *
 
 ENTRY = r"^_NoopSaveInputs$"
 RANDOM = r"^(aten::empty|cudaStreamIsCapturing)$"  # what reading the state of the random numbers calls
-ENTERED = ["lane", "start_ns", "duration_ns"]
 WRITTEN = 0.5  # of the bytes that a kernel moves: what it writes, it made of at least as much
 
 
@@ -38,7 +37,7 @@ def find(view: RankView) -> Findings:
     work = view.launched_during(again)
     if work.is_empty():
         return
-    calls = pl.concat([again.select(ENTERED), _entered(view)])
+    calls = pl.concat([again.select(SEGMENT), _entered(view)])
     basis = "the recomputation and its calls"
     saving = savings.device(view, work, basis, "duration_ns", savings.called(view, calls))
     needs, memory, took = _needed(view, work), view.peak_and_room, numbers.time(view.us_of(work))
@@ -68,7 +67,7 @@ def _entered(view: RankView) -> pl.DataFrame:
     called = called.with_columns(start_ns=pl.col("op_ns").forward_fill().shift(1).over("lane"))
     entries = called.filter(matching(called, "name", ENTRY))
     length = (pl.col("until_ns") - pl.col("start_ns")).alias("duration_ns")
-    return entries.with_columns(length).select(ENTERED).drop_nulls()
+    return entries.with_columns(length).select(SEGMENT).drop_nulls()
 
 
 def _memory(needs: int | None, room: int | None) -> str:

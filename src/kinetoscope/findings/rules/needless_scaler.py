@@ -26,7 +26,6 @@ from kinetoscope.findings.rule import *
 
 CHECK = r"^aten::_amp_foreach_non_finite_check_and_unscale_$"
 UPDATE, INVERSE = r"^aten::_amp_update_scale_$", r"^aten::reciprocal$"
-SEGMENT = ["lane", "start_ns", "duration_ns"]
 NEAR_NS = 2_000_000  # longer is no part of the scaler's
 STEP = r"^Optimizer\.step#"
 VALUE = r"^aten::_local_scalar_dense$"
@@ -45,8 +44,8 @@ def find(view: RankView) -> Findings:
     change = without_host(pl.concat([_around(view), reads.select(SEGMENT)])) | no_wait(reads["wait"])
     basis = "the check of all gradients, the scaler's part of the thread, and its waits"
     yield Finding(
-        title=f"A gradient scaler checks gradients {numbers.count(round(view.per_step(checks)), 'time')} per "
-        f"{view.unit}, and nothing is computed in float16",
+        title=f"A gradient scaler checks gradients {view.counted(checks, 'time')} per {view.unit}, and "
+        "nothing is computed in float16",
         saving=savings.device(view, work, basis, "duration_ns", without_host(ops) | change),
         evidence=[evidence.of(view, "the scaler's ops", ops)],
         advice="Leave the gradient scaler out: bfloat16 has the range of float32.",

@@ -67,7 +67,7 @@ def find(view: RankView) -> Findings:
     waits = view.inside(view.host(SYNCHRONIZATION)).select(wait="id", op="parent", at_ns="start_ns")
     waits = waits.filter(pl.len().over("op") >= TRIES, pl.col("op").is_in(calls["id"].implode()))
     tried = calls.join(waits.group_by(id="op").agg(pl.max("at_ns")), on="id", maintain_order="left")
-    if _recurs(view, tried):
+    if view.recurs(tried):
         yield _tries(view, tried, waits["wait"])
     usual = pl.col("self_ns").median().over("name")
     first = pl.col("input_dims").is_null() | pl.struct("name", "input_dims").is_first_distinct()
@@ -79,7 +79,7 @@ def find(view: RankView) -> Findings:
     )
     attends, unseen = matching(slow, "name", ATTENTION), _planned_unseen(view)
     for planned in (slow.filter(attends), slow.filter(~attends)):
-        if (rare := _why_long(view, planned)) or _recurs(view, planned):
+        if (rare := _why_long(view, planned)) or view.recurs(planned):
             unseen = None
             yield _plans(view, planned, rare)
     if unseen is not None:
@@ -89,10 +89,6 @@ def find(view: RankView) -> Findings:
 def explains_long_steps(view: RankView) -> bool:
     """Whether rare long steps are those in which a library plans."""
     return _long(view) is not None and any(finding.saving.unreplayed_us > 0 for finding in find(view))
-
-
-def _recurs(view: RankView, calls: pl.DataFrame) -> bool:
-    return calls["step"].n_unique() >= max(2, len(view.trace.steps) / 2)
 
 
 def _tries(view: RankView, calls: pl.DataFrame, waits: pl.Series) -> Finding:

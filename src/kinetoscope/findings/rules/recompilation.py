@@ -27,8 +27,7 @@ SIZES = ("size", "range", "shape-relation", "marked-late")  # kinds of guards th
 
 
 def find(view: RankView) -> Findings:
-    compilation = view.run.compilation
-    if compilation is None or not view.first:
+    if (compilation := view.compilation) is None:
         return
     inside = intervals.total(compiling(view.trace, *view.bounds))
     total = sum(row.cost_s * row.count for row in compilation.recompilations)

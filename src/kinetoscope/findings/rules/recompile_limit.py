@@ -20,16 +20,13 @@ Source
     torch.compile programming model, "Recompilation", section on the limit.
 """
 
-from kinetoscope.analysis.kernels.chains import elementwise_chains
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.recompilation import by_function, snippet
 
 
 def find(view: RankView) -> Findings:
-    compilation = view.run.compilation
-    if compilation is None or not view.first:
-        return
-    for place, rows in by_function(compilation.recompilations).items():
+    log = view.compilation
+    for place, rows in by_function(log.recompilations if log else ()).items():
         last = rows[-1]
         compiled = 1 + sum(row.count for row in rows)
         if not any(row.limit_hit for row in rows) and compiled < last.limit:
@@ -38,7 +35,7 @@ def find(view: RankView) -> Findings:
             subject=place,
             title=f"{last.function or 'A function'} was compiled {compiled} times: the limit is reached, "
             "and what is new runs eagerly",
-            saving=_saving(view),
+            saving=savings.compiled(view, view.work),
             at_least="high",
             evidence=[
                 evidence.of(
@@ -52,9 +49,3 @@ def find(view: RankView) -> Findings:
             snippet=snippet(last),
             source=evidence.at_line(last.file, last.line),
         )
-
-
-def _saving(view: RankView) -> Saving:
-    if view.work.is_empty():
-        return savings.nothing("not known: no recording of what runs eagerly")
-    return savings.fused(view, elementwise_chains(view.work, view.work))

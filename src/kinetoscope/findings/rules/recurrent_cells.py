@@ -59,7 +59,7 @@ def find(view: RankView) -> Findings:
         saving = savings.not_predicted(
             saving, "no trace shows whether a cell's input is made of the last output"
         )
-    times = numbers.count(round(view.per_step(len(cells))), "time")
+    times = view.counted(len(cells), "time")
     yield Finding(
         title=f"{layer}Cell is called {times} per {view.unit}, one time step after the other",
         affected_us=view.us_of(gone),

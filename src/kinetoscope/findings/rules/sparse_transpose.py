@@ -65,8 +65,7 @@ def find(view: RankView) -> Findings:
     basis = "the sorting and conversion, with its calls and waits"
     saving = savings.device(view, work, basis, pl.col("duration_ns") * share, change)
     yield Finding(
-        title="The backward pass transposes sparse matrices "
-        f"{numbers.count(round(view.per_step(times)), 'time')} per {view.unit}",
+        title=f"The backward pass transposes sparse matrices {view.counted(times, 'time')} per {view.unit}",
         affected_us=view.us_of(back),
         saving=replace(saving, most_us=saving.most_us + view.us_of(view.kernels(PRODUCTS))),
         evidence=[evidence.of(view, "the longest of this work", back.sort("duration_ns", descending=True))],

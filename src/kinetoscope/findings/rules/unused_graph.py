@@ -49,7 +49,7 @@ def find(view: RankView) -> Findings:
     recording = (RECORDING * pl.min_horizontal("duration_ns", LONGEST_NS) / pl.col("duration_ns")).round(2)
     where = "that no backward pass follows" if trains(view) else "and no backward pass was recorded"
     yield Finding(
-        title=f"Autograd records {numbers.count(round(view.per_step(nodes)), 'op')} per {view.unit} {where}",
+        title=f"Autograd records {view.counted(nodes, 'op')} per {view.unit} {where}",
         affected_us=view.us_of(work),
         saving=savings.host(
             view, ops.with_columns(share=recording), "a fifth of the host's time for these ops"
