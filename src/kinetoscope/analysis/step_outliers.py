@@ -72,8 +72,7 @@ def step_outliers(run: LoadedRun) -> tuple[StepOutlierRow, ...]:
 
 
 def _differences(run: LoadedRun, trace: Trace, step: int) -> list[StepDifference]:
-    """Kernels, ops and idle time that took longer in one step than in the median of the others (where it did
-    not happen, it took 0)."""
+    """Kernels, ops and idle time that took longer in one step than in the median of the others."""
     parts = _parts(run)[trace.rank]
     kinds = phases(run).filter(pl.col("rank") == trace.rank)
     kind = kinds.filter(pl.col("step") == step)["phase"].item()

@@ -72,8 +72,7 @@ def functions(trace: Trace, steps: pl.Series) -> pl.DataFrame:
 
 
 def _inside(trace: Trace, steps: pl.Series, events: pl.DataFrame) -> pl.DataFrame:
-    """The events that begin in one of the steps, on its thread, with the ``step``; without steps, all of the
-    thread with most of them."""
+    """The events that begin in one of the steps (``step``), on its thread; without steps, the busiest's."""
     if not len(trace.steps):
         most = events["lane"].mode().sort().head(1)
         return events.filter(pl.col("lane").is_in(most.implode())).with_columns(step=pl.lit(WHOLE, pl.UInt32))
@@ -217,8 +216,7 @@ def _pieces(run: LoadedRun, trace: Trace, steps: pl.Series, device: int | None) 
 
 
 def launched_in_steps(trace: Trace, device: pl.DataFrame) -> pl.DataFrame:
-    """Device work without what was launched before the recording began and is still being worked off when the
-    first step begins: of that step it is not."""
+    """Device work without what was launched before the recording began and runs on into the first step."""
     steps = periods(trace)
     if steps.is_empty() or not trace.device_events["launch"].count():
         return device

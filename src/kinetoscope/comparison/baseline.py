@@ -98,8 +98,7 @@ class _Versioned(msgspec.Struct):
 
 
 def of(run: LoadedRun) -> Baseline:
-    """The baseline of a run. Raises InputError where parts of its recording were lost, or it has nothing that
-    a baseline keeps."""
+    """The baseline of a run. Raises InputError where it has nothing to keep, or parts of it were lost."""
     if lost := losses(run):
         raise InputError(
             f"no baseline is made of an incomplete recording: {'; '.join(lost)}",
@@ -208,8 +207,7 @@ def render(baseline: Baseline) -> str:
 
 
 def read(path: Path) -> Baseline:
-    """The baseline in a file. Raises InputError where there is none, or a run cannot be checked against
-    it."""
+    """The baseline in a file. Raises InputError where there is none, or nothing can be checked against it."""
     try:
         content = plain_file.content(path, MOST)
         schema = msgspec.json.decode(content, type=_Versioned).schema

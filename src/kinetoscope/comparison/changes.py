@@ -165,8 +165,7 @@ def _of_launches(steps: Steps, pairs: Sequence[Pair], unmatched: Sequence[Unmatc
 def _group_by_name(
     steps: Steps, groups: dict[tuple[object, ...], _Changed], side: int, rows: Iterable[int]
 ) -> None:
-    """Put launches that are gone or new to those of their name, if both sides have it. An optimizer's step
-    with other kernels is one change."""
+    """Put launches that are gone or new to those of their name; an optimizer's kernels are one change."""
     for row in rows:
         name = steps.columns[side]["name"][row]
         if steps.columns[side]["category"][row] == OPTIMIZER and EXCHANGED in groups:
@@ -285,8 +284,7 @@ def _of_idle(steps: Steps, pairs: Sequence[Pair]) -> Iterable[Change]:
 
 
 def _together(cause: str, sums: dict[tuple[str, str], list[float]]) -> None:
-    """Put idle times of one cause under the name that differs most: what the allocator asks of the driver
-    stands in whichever op then needs memory."""
+    """Put idle times of one cause under the name that differs most: the allocator's are any op's."""
     of_cause = [key for key in sums if key[0] == cause]
     most = max(of_cause, key=lambda key: abs(sums[key][1] - sums[key][0]), default=None)
     if most is not None:

@@ -42,8 +42,7 @@ class Surroundings(Struct, frozen=True):
 
 
 def incomplete(base: Sequence[LoadedRun], new: Sequence[LoadedRun]) -> tuple[str, ...]:
-    """A sentence on each recording of two versions that has lost something, with the share of events that is
-    left, compared with the other version."""
+    """A sentence on each recording of two versions that has lost something, with the share that is left."""
     sentences: list[str] = []
     for which, runs, other, others in (("base", base, "new run", new), ("new run", new, "base", base)):
         whole = max(map(_events, others))

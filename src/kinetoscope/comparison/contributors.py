@@ -33,8 +33,7 @@ class Contributor(NamedTuple):
 
 
 def contributors(run: LoadedRun, count: str) -> dict[str, Contributor]:
-    """The parts of a count by key, the largest first; empty where the recording does not show them. Of counts
-    per step they are the usual step's."""
+    """The parts of a count (of the usual step) by key, the largest first; empty where they are not shown."""
     if count == "peak_memory":
         found = _owners(run)
     elif count in COMPILED:

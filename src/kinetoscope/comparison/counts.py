@@ -149,8 +149,7 @@ _COMPILING: dict[str, Callable[[CompiledProgram], float]] = {
 
 
 def _of_compiling(run: LoadedRun) -> Counts:
-    """The counts of a compile log; None where none was to be written. A run that was to write one and did not
-    has compiled nothing."""
+    """The counts of a compile log; None where none was to be written."""
     if run.compilation is not None:
         return {name: float(count(run.compilation)) for name, count in _COMPILING.items()}
     watched = run.manifest is not None and run.manifest.options.get("compile_log") is True

@@ -82,8 +82,7 @@ def judge(
     times: Mapping[str, tuple[float, Ratio] | None],
     lost: Sequence[str] = (),  # what is missing of the recordings
 ) -> Judgement:
-    """Judge what was counted and timed by a gate. One that cannot be judged has failed: what passes what it
-    has not seen protects from nothing."""
+    """Judge what was counted and timed by a gate. One that cannot be judged has failed."""
     if lost:
         return _unknown(gate, lost[0])
     if gate.name in TIMES:

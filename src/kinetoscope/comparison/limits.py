@@ -98,8 +98,7 @@ def whole(run: LoadedRun) -> LoadedRun:
 
 
 def checked_names(wanted: Mapping[str, object]) -> list[str]:
-    """The quantities that limits are of. Raises UsageError where there is no such limit, or its value is no
-    amount."""
+    """The quantities that limits are of. Raises UsageError where there is no such limit or amount."""
     for limit, given in wanted.items():
         if limit not in NAMES:
             raise UsageError(f"there is no limit {limit!r}", hint=meant(limit, NAMES))

@@ -92,8 +92,7 @@ def _rows(runs: Sequence[tuple[int, list[int]]]) -> tuple[int, ...]:
 
 
 def _same(ours: Sequence[int], theirs: Sequence[int]) -> list[tuple[int, int]]:
-    """Places with the same code, in order. In very long intervals the n-th of a kind is the n-th, as far as
-    that keeps their order."""
+    """Places with the same code, in order; in very long intervals the n-th of a kind is the n-th."""
     if len(ours) * len(theirs) <= MOST_PAIRS:
         return aligned(tuple(ours), tuple(theirs))
     places: dict[int, list[int]] = defaultdict(list)

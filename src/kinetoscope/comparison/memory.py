@@ -81,8 +81,7 @@ def _highest(run: LoadedRun) -> DeviceHistory | None:
 
 
 def _owners(base: pl.DataFrame, new: pl.DataFrame) -> list[OwnerChange]:
-    """Owners of either peak, matched by their line; of what is left, by their file and in the order of size:
-    lines shift as a program is edited."""
+    """Owners of either peak, matched by their line; what is left, by file and size, since lines shift."""
     named = ["role", "owner", "line"]
     sides = [table.select(*named, "bytes", "allocations") for table in (base, new)]
     same = _joined(sides[0], sides[1], named)

@@ -47,8 +47,7 @@ def lines_of(run: LoadedRun, count: str, one: Contributor) -> list[str]:
 
 
 def line_that_grew(base: LoadedRun, new: LoadedRun, count: str, one: Contributor) -> str | None:
-    """``file.py:12`` at which what adds to a count is called more often than in the base, by most; the first
-    of its lines where none is known to."""
+    """``file.py:12`` at which what adds to a count is called more often than in the base, by most."""
     lines, sides = [_lines_of(run, count, one) for run in (base, new)], (account(base), account(new))
     if not lines[1] or sides[0] is None or sides[1] is None:
         return line_of(new, one)
@@ -128,8 +127,7 @@ def _lines(account: Account) -> list[str]:
 
 
 def code_difference(change: Change, base: LoadedRun, new: LoadedRun) -> str:
-    """The unified diff of the generated kernels that took most time before and take most now; empty where
-    either has none, or nothing differs."""
+    """The unified diff of the generated kernels that took most time before and now; "" where none differs."""
     if change.kind != "kernel" or not change.base or not change.new:
         return ""
     texts = [_code(run, works[0].name) for run, works in ((base, change.base), (new, change.new))]

@@ -67,8 +67,7 @@ def unknown_program(base: LoadedRun, new: LoadedRun) -> str | None:
 
 
 def is_of_one_series(base: LoadedRun, new: LoadedRun) -> bool:
-    """Whether two recordings belong into one series: of one program, or as far as that cannot be said, with
-    most of their ops in common."""
+    """Whether two recordings are of one program, or as far as that is unknown, have most ops in common."""
     if other_programs(base, new):
         return False
     return unknown_program(base, new) is None or _shared(base, new) > MOST

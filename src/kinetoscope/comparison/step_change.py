@@ -176,8 +176,7 @@ def varies(device_share: float, crowding: float = 1.0) -> float:
 
 
 def crowding(run: LoadedRun) -> float:
-    """How many times more work its machine had than cores, while a run was recorded; 1: no more, or not
-    known."""
+    """How many times more work its machine had than cores during a run; 1: no more, or unknown."""
     environment = run.manifest.environment if run.manifest else None
     return crowded(environment.load_average, environment.cpu_count) if environment else 1.0
 

@@ -59,8 +59,7 @@ class Remedy(Struct, frozen=True):
 
 
 def compiles(view: RankView, share: float = A_TENTH) -> bool:
-    """Whether compiled code launches so much of the work, or more; a library's compiled helper does not
-    launch a tenth."""
+    """Whether compiled code launches so much of the work; a library's compiled helper does not."""
     return len(compiled(view.trace)) >= max(1, share * len(view.launched))
 
 
@@ -101,8 +100,7 @@ def asked(view: RankView, options: Mapping[str, str]) -> str:
 
 
 def capturable(view: RankView) -> bool:
-    """Whether a CUDA graph could replay most of the step: a server's model, whatever waits around it; a step
-    of training only if nothing waits in it."""
+    """Whether a CUDA graph could replay most of the step: one of training only if nothing waits in it."""
     return not trains(view) or not _waits(view)
 
 

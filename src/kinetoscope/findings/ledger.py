@@ -82,8 +82,7 @@ class Job(Struct, frozen=True, eq=False, dict=True):
         return critical
 
     def pacing(self, changes: Changes) -> int | None:
-        """The rank that the changed ranks wait for: of the others the one with most of the critical path, or
-        else with the longest step."""
+        """The rank that the changed ranks wait for: with most of the critical path, else the longest step."""
 
         def slow(rank: int) -> tuple[float, float, int]:
             return self._critical_us[rank], self.views[rank].own_step_us, -rank
@@ -176,8 +175,7 @@ def _of_job(job: Job, finding: Finding, is_joint: bool) -> Finding:
 
 
 def _behind_the_loader(job: Job, finding: Finding) -> Finding:
-    """The finding with what it saves while steps wait for their data loader: what gets faster only waits
-    longer."""
+    """The finding with what it saves while steps wait for their loader: what is faster only waits longer."""
     saving = finding.saving
     us = min(saving.us, job.saves(saving.together or {}) + saving.unreplayed_us)
     if us >= OWNED * saving.us:
@@ -220,8 +218,7 @@ class _Book:
         return max(0.0, self._bounded(self.job.saves(changes) + unreplayed_us) - self.saved_us)
 
     def _changes_after(self, finding: Finding) -> Changes:
-        """All changes once the finding is in the book; the same object each time, since a change remembers
-        what was computed of it."""
+        """All changes once the finding is in the book; one object, which keeps what is known of it."""
         if id(finding) not in self._after:
             self._after[id(finding)] = combined(finding.saving.together or {}, self.changes)
         return self._after[id(finding)]
@@ -249,8 +246,8 @@ class _Book:
         return min(us, self.job.step_us)
 
     def _owner(self, finding: Finding) -> str | None:
-        """The rule that has most of what the finding claims; where it only got off the critical path, the
-        rule that saves most."""
+        """The rule that has most of what the finding claims, or that saves most where it only got off the
+        path."""
         shared = zip(_shared_ns(finding, self.owners), self.owners, strict=True)
         most, owner = max(shared, key=lambda pair: pair[0], default=(0.0, None))
         if owner is None:
@@ -406,8 +403,7 @@ def _graded(job: Job, finding: Finding) -> Finding:
 
 
 def _device_floor_us(job: Job, findings: Iterable[Finding]) -> float:
-    """The least time of a step, where not all that is saved is replayed. Waiting for each other is no
-    work."""
+    """The least time of a step, where not all that is saved is replayed; waiting for ranks is no work."""
     floors = [0.0]
     claimed: Changes = {}
     for finding in findings:

@@ -56,16 +56,14 @@ def _severity(view: RankView, share: float) -> Severity:
 
 
 def without(view: RankView, rank: RankHistory, absent: pl.DataFrame, **words: str) -> Iterator[Finding]:
-    """The same where allocations are not there for a while (see ``peak_without``): ``{freed}`` in the title
-    is what that frees."""
+    """The same where allocations are not there for a while; ``{freed}`` in the title is what that frees."""
     freed = saves(rank.history, absent.select("bytes", "start", "end"))
     words["title"] = words["title"].replace("{freed}", numbers.size(freed))
     return finding(view, rank, freed, **words)
 
 
 def _moment_us(view: RankView, rank: RankHistory) -> tuple[float, float]:
-    """When that was by the trace's clock; the recorded steps where the trace does not know what its clock
-    counts from, or is of another time."""
+    """When that was by the trace's clock; the recorded steps where that is not known, or at another time."""
     start_us, end_us = (ns / 1000 for ns in view.bounds)
     base_ns = view.trace.metadata.get(BASE)
     at_us = rank.history.time_us - base_ns / 1000 if isinstance(base_ns, int) else start_us

@@ -43,8 +43,7 @@ def waits_at(view: RankView, line: str | None) -> ThreadLine | None:
 
 
 def of_loader(view: RankView) -> str:
-    """Where in the program's data set the time of a loader without workers passes, as a sentence after
-    another; empty where that is not known."""
+    """Where in the data set the time of a loader without workers passes, a sentence after another, or ""."""
     loading = [one for one in of_thread(view) if one.loads]
     whole = sum(one.share for one in loading)
     if sum(one.samples for one in loading) < FEWEST_SAMPLES or whole <= 0:
@@ -107,8 +106,7 @@ def _files(run: LoadedRun) -> ProgramFiles:
 
 
 def never_waits(view: RankView) -> bool:
-    """Whether the thread that steps is known to wait for no request, other thread or process; it may wait for
-    a lock that others of its kind have."""
+    """Whether the thread that steps is known to wait for no request, other thread or process."""
     lines = of_thread(view)
     enough = sum(one.samples for one in lines) >= FEWEST_SAMPLES
     return enough and sum(one.share for one in lines if one.waits) < NEVER

@@ -198,8 +198,7 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @cached_property
     def computed(self) -> pl.DataFrame:
-        """``work``; of a program without a device the ops of the recorded steps that compute on the CPU, each
-        as if it had launched itself."""
+        """``work``; without a device the steps' ops that compute on the CPU, each as its own launch."""
         if not self.on_cpu:
             return self.work
         ops = computed(self.trace).drop(UNUSED)
@@ -298,8 +297,7 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     @cached_property
     def peak_and_room(self) -> tuple[int, int] | None:
-        """The bytes that the program had allocated at its peak, and those that the device has for it; None
-        where one of them was not recorded."""
+        """Bytes that the program had at its peak, and that the device has for it; None: not recorded."""
         total = self.device.total_memory_bytes if self.device else None
         peak = self.record.peak_memory_bytes if self.record else None
         return (peak, round(USABLE * total)) if peak and total else None

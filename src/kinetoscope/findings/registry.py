@@ -65,8 +65,7 @@ def compared(ranks: RankComparison) -> list[Finding]:
 
 @remembered
 def find(run: LoadedRun) -> list[Finding]:
-    """All findings of all rules, in the order to act on them (see ``ledger``); none of a recording of
-    captures, in which nothing ran."""
+    """All findings of all rules, in the order to act on them (see ``ledger``); none of captures."""
     ranks = [view for view in views(run) if not is_capture(view.trace)]
     found = [
         _placed(view, replace(finding, rule=rule.slug, rank=view.rank))

@@ -172,8 +172,7 @@ def called(view: RankView, events: pl.DataFrame, share: float = 1.0) -> ReplayCh
 
 
 def host(view: RankView, events: pl.DataFrame, basis: str, share: float = 1.0) -> Saving:
-    """The saving if ``share`` of host events' time goes away; the events' own ``share``, where they have
-    such a column."""
+    """The saving if ``share`` of host events' time goes away, or their own column ``share``."""
     return warm(view, of(view, without_host(events, share), basis))
 
 

@@ -263,8 +263,7 @@ def _not_fused(row: document.CompiledGraph) -> str | None:
 
 
 def saved(row: document.CompiledGraph) -> Cell:
-    """The bytes that a forward keeps for its backward, those that this may write over (donated), and those
-    that it computes again instead."""
+    """The bytes that a forward keeps for its backward, that this writes over, and that it computes again."""
     if row.saved_bytes is None:
         return None
     parts: list[Text] = []

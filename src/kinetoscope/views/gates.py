@@ -17,8 +17,7 @@ def document(gates: Sequence[Judgement]) -> dict[str, object]:
 
 
 def listing(gates: Sequence[Judgement], update: str = "") -> Iterable[Block]:
-    """The step first, whatever became of it; then the gates that failed, then those that passed. ``update``
-    is the command that accepts what failed."""
+    """The step, then failed gates, then others. ``update``: the command that accepts what failed."""
     first = [gate for gate in gates if gate.name == STEP_TIME]
     others = [gate for gate in gates if gate.name != STEP_TIME]
     yield from gate_lines([*first, *(gate for gate in others if gate.failed)])

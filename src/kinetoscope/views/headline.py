@@ -139,8 +139,7 @@ def idle_causes(report: Report) -> list[IdleRow]:
 
 
 def notes(report: Report) -> list[str]:
-    """The notes on what weakens the numbers, the gravest first, and on what was joined; of one that several
-    ranks share, the worst."""
+    """Notes on what weakens the numbers, the gravest first, and what was joined; of ranks' the worst."""
     several = len({source.rank for source in report.sources}) > 1
     kinds: dict[str, list[Note]] = {}
     for note in report.health.notes:

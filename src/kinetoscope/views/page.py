@@ -298,8 +298,7 @@ def render(report: Report, inputs: Sequence[str], *, served: bool = False) -> st
 
 
 def event_place(report: Report, event: int) -> str | None:
-    """The end of the page's address that shows an event, by its position in the file; None of one that
-    neither evidence nor the critical path names."""
+    """The end of the page's address that shows an event, by its position in the file; None: not named."""
     drawn = report.page.timeline if report.page else None
     marks = drawn.marks if drawn else ()
     return next((f"#timeline&k={mark.row}" for mark in marks if mark.event == event), None)

@@ -334,8 +334,7 @@ def pace(report: document.Report, most: int) -> Iterable[Block]:
 
 
 def listing(report: document.Report) -> Iterable[Block]:
-    """The recorded steps: how long each took, on the device's clock and on the host's. Those of a serving
-    engine stand in its own table."""
+    """The recorded steps: how long each took on the device's clock and on the host's."""
     if report.serving is not None and not report.steps:
         return
     many = _is_distributed(report)

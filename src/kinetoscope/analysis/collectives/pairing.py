@@ -43,8 +43,7 @@ Pair = tuple[int, int]  # when on the one clock, and how far the other is ahead
 
 
 class Clock(NamedTuple):
-    """How far a clock is ahead of the reference's: ``ahead_ns`` at ``at_ns`` of its own time, and ``drift``
-    more every ns."""
+    """How far a clock is ahead of the reference's: ``ahead_ns`` at its own ``at_ns``, ``drift`` more a ns."""
 
     ahead_ns: float = 0.0
     drift: float = 0.0

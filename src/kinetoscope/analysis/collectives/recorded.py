@@ -268,8 +268,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def host_of(path: str) -> str:
-    """The host as torch's tensorboard_trace_handler names its files, HOST_PID.TIME.pt.trace.json; else
-    empty."""
+    """The host as torch's tensorboard_trace_handler names files, HOST_PID.TIME.pt.trace.json; else ""."""
     name = re.fullmatch(r"(.+)_\d+\.\d+\.pt\.trace\.json(\.gz)?", path.replace("\\", "/").rpartition("/")[2])
     return name[1] if name else ""
 

@@ -81,8 +81,7 @@ def waits(run: LoadedRun, trace: Trace) -> pl.DataFrame:
 
 
 def waited(table: pl.DataFrame, world: int | None, hosts: Mapping[int, str]) -> Paired:
-    """Pair the collectives of all ranks (see ``pairing.paired``), and find what each rank waited in them (see
-    ``with_waiting``)."""
+    """Pair the collectives of all ranks, and find what each rank waited in them (``with_waiting``)."""
     found = paired(table, world, hosts)
     return replace(found, table=with_waiting(found.table, found.residuals))
 

@@ -46,8 +46,7 @@ def compiled(trace: Trace) -> pl.Series:
 
 @remembered
 def continued(trace: Trace) -> pl.Series:
-    """Rows of ``host_events`` that are launches of a compiled graph's call after its first: a CUDA graph
-    of it launches them at once."""
+    """Launches (rows of ``host_events``) of a compiled graph's call after its first."""
     launches, host = compiled(trace), trace.host_events
     around = nearest(host, matching(host, "name", COMPILED))
     calls = host.select("id", "lane", "start_ns", around.alias("call"))[launches].sort("lane", "start_ns")

@@ -222,8 +222,7 @@ def gradient_of_rows(call: OpCall, flops: int = 4) -> Cost:
 
 
 def normalization(call: OpCall) -> Cost:
-    """Mean, variance, difference, scale, weight, bias: eight operations an element. Reads the input and the
-    small tensors, writes the result."""
+    """Eight operations an element. Reads the input and the small tensors, writes the result."""
     read = sum(call.footprint(at) for at in _tensors(call))
     elements = numel(call.shape(0))
     return Cost(8 * elements, read + elements * call.size(0), _computes_in(call))

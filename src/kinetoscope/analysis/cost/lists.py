@@ -74,8 +74,7 @@ def fused_sgd(call: OpCall) -> Cost:
 
 
 def concatenation(call: OpCall) -> Cost:
-    """(tensors, dimension): reads every tensor and writes as much, of the type in the kernel's name. What is
-    expanded (stride 0) is read once."""
+    """(tensors, dimension): reads every tensor (stride 0 once) and writes as much, of the kernel's type."""
     shapes: list[list[int]] = call.shapes[0]
     strides = call.strides[0] if call.strides and call.strides[0] else [[1] * len(shape) for shape in shapes]
     read = sum(
@@ -98,8 +97,7 @@ def split_copy(call: OpCall) -> Cost | None:
 
 
 def _elements(call: OpCall, at: int) -> int:
-    """Elements of all tensors of a list. Raises LookupError where it is no list, or one that was too long to
-    be recorded."""
+    """Elements of all tensors of a list. Raises LookupError where it is none, or was too long to record."""
     shapes: list[list[int]] = call.shapes[at]
     if call.types[at] != LIST or not shapes:
         raise LookupError(at)
@@ -115,8 +113,7 @@ def _of_parameters(call: OpCall, at: int) -> int:
 
 
 def _width(pattern: re.Pattern[str], call: OpCall) -> int:
-    """Bytes of an element of the type that the pattern finds in the kernel's name. Raises LookupError where
-    it finds none, or one that is not known."""
+    """Bytes of an element of the type in the kernel's name. Raises LookupError where that is not known."""
     kind = _kind(pattern, call)
     opaque = _OPAQUE.search(kind)
     return int(opaque[1]) if opaque else DTYPES[_RECORDED.get(kind, kind)][1]

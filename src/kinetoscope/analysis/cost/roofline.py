@@ -50,8 +50,7 @@ def costed(trace: Trace, *columns: pl.Expr) -> pl.DataFrame:
 
 @remembered
 def _calls(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The calls of ``costed`` (``id``, ``time_ns``), each with the row of what distinguishes it from others.
-    Calls are many and distinct ones few."""
+    """The calls of ``costed`` (``id``, ``time_ns``), each with the row of what sets it apart from others."""
     host = trace.host_events
     work = trace.device_events.select("id", "duration_ns", "op", "launch").drop_nulls("op")
     # An op that was captured into a graph is called anew by each replay, whose one launch does all its work.

@@ -29,8 +29,7 @@ def nearest(host: pl.DataFrame, wanted: pl.Series) -> pl.Series:
 
 
 def running(host: pl.DataFrame, moments: pl.DataFrame) -> pl.Series:
-    """The innermost host event (UInt32) that runs on each moment's ``lane`` at its ``start_ns``; null: none
-    does."""
+    """The innermost host event (UInt32) that runs on each moment's ``lane`` at its ``start_ns``, or null."""
     events = host.select("id", "lane", "start_ns")  # of each lane in order of start, as they have to be
     tree = host.select("id", "parent", END)
     wanted = moments.select("lane", "start_ns").with_row_index("row").sort("start_ns")

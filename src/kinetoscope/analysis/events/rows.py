@@ -38,8 +38,7 @@ def matching(table: pl.DataFrame, column: str, pattern: str) -> pl.Series:
 
 
 def of_ascii(pattern: str) -> str:
-    """The pattern with words and digits of ASCII: to compile all letters that there are takes longer than to
-    try the names of most traces."""
+    """The pattern with words and digits of ASCII: to compile all letters that there are takes long."""
     return re.sub(r"\\[wWdb]", lambda escape: _OF_ASCII[escape[0]], pattern)
 
 

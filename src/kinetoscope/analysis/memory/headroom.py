@@ -52,8 +52,7 @@ def fits(history: DeviceHistory, failure: DeviceHistory | None = None) -> Fits |
 
 
 def lacking(history: DeviceHistory) -> int | None:
-    """The bytes that would have had to be given back for an allocation that failed; None where none did, or
-    the device's size is not known."""
+    """The bytes that an allocation which failed would have needed; None: none did, or it is not known."""
     room = _room(history, history) if history.failed_bytes else None
     return None if room is None else max(0, history.failed_bytes - max(0, room - history.reserved))
 

@@ -151,8 +151,8 @@ def workspaces(known: pl.DataFrame) -> pl.Series:
 
 
 def _only(similar: pl.DataFrame) -> pl.DataFrame:
-    """Allocations that are the only ones of their thread, stream and size; only those from before the history
-    count, where there are any."""
+    """Allocations that are the only ones of their thread, stream and size; of older ones, where there are
+    any."""
     kind = "backward", "stream", "bytes"
     is_old = pl.col("start").is_null()
     return similar.filter(is_old == is_old.any().over(kind)).filter(pl.len().over(kind) == 1)
@@ -209,8 +209,7 @@ def _in_passes(known: pl.DataFrame, snapshot: Snapshot, device: int) -> pl.DataF
 
 
 def _in_steps(known: pl.DataFrame, boundaries_ns: Sequence[int]) -> pl.DataFrame:
-    """Add the steps that allocations begin and end in; without steps, a pass of the program's own threads and
-    the backward pass after it stand for one."""
+    """Add the steps that allocations begin and end in; without steps, passes stand for them."""
     if not boundaries_ns:
         # Where the history begins in a backward pass, the first step is what is left of one.
         cut = bool(known.filter(pl.col("pass") == 0)["ran_backward"].any())

@@ -214,8 +214,8 @@ def _whole_segments(history: DeviceHistory, here: pl.DataFrame) -> int:
 
 
 def segments_then(history: DeviceHistory) -> pl.DataFrame:
-    """The segments that were there at the peak, by address: ``address`` (twice, as ``segment``), ``bytes``,
-    ``stream``, ``pool``."""
+    """The segments at the peak, by address: ``address`` (twice, as ``segment``), ``bytes``, ``stream``,
+    ``pool``."""
     snapshot, device, place = history.snapshot, history.device, history.place
     entries = snapshot.entries.with_row_index("place").filter(device=device)
     changes = entries.filter(pl.col("action").is_in([SEGMENT, SEGMENT_FREE])).filter(pl.col("place") > place)

@@ -19,8 +19,7 @@ class _Node(Struct):
 
 
 def calls(history: DeviceHistory, least: float) -> list[CallsRow]:
-    """The tree of all calls that have the share ``least`` of the requested bytes, depth first, most first.
-    Allocations without a stack are in none."""
+    """The tree of all calls that have the share ``least`` of the requested bytes, depth first, most first."""
     root = _Node()
     here = history.at_peak.group_by("stack").agg(pl.col("bytes").sum(), pl.len()).sort("stack")
     for number, size, count in here.iter_rows():

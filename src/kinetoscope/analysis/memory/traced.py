@@ -176,8 +176,7 @@ def held_at_peak(trace: Trace) -> pl.DataFrame:
 
 
 def _made_in(trace: Trace, at: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """The op that computes around each row of ``host_events``, and the module (of backward work its forward
-    op's)."""
+    """The op that computes around each of ``host_events``, and the module (backward: the forward op's)."""
     host = trace.host_events
     is_op = matching(host, "category", "^cpu_op$") & ~matching(host, "name", EMPTY)
     op = host["name"][nearest(host, is_op)[at]]

@@ -148,8 +148,7 @@ def lines_of_ops(trace: Trace, lines: OpLines | None) -> pl.DataFrame:
 
 
 def calling_lines(run: LoadedRun) -> dict[str, str]:
-    """By the name of an op the line in whose calls most of its time passed, where lines were noted: of
-    backward work that of its forward op."""
+    """By name of an op the line whose calls took most of its time; of backward work its forward op's."""
     known = [
         lines_of_ops(trace, lines)
         .select(pl.col("line").cast(pl.String))

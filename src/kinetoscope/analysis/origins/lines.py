@@ -47,8 +47,7 @@ class OpLines(Struct, frozen=True, eq=False):
 
     @property
     def texts(self) -> pl.DataFrame:
-        """``line`` (with its function: ``train.py:12 step``), ``module`` and ``modules`` of each of
-        ``host_events``."""
+        """``line`` (as ``train.py:12 step``), ``module`` and ``modules`` of each of ``host_events``."""
         return self.rows.select(
             pl.concat_str("line", "function", separator=" ").alias("line"), "module", "modules"
         )

@@ -507,8 +507,7 @@ class _Effects:
     def of(
         self, nodes: Sequence[ast.AST], local: set[str], source: ProgramFile, known: set[str], *, own: bool
     ) -> bool:
-        """Note what nodes write into; whether all of it can be known. Names that are ``local`` are bound by
-        the pass itself."""
+        """Note what nodes write into that is not ``local`` to the pass; whether all of it can be known."""
         for_effect = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
         added_to = {id(node.target) for node in nodes if isinstance(node, ast.AugAssign)}
 

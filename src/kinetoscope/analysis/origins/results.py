@@ -33,8 +33,7 @@ class ResultLines:
         self._sources = ProgramFiles(program)
 
     def work(self, read_ns: pl.Series, since_ns: pl.Series, until_ns: pl.Series) -> pl.Series:
-        """Whether most of the time between two moments after each read passes in lines that work on
-        what it brought; null where that is not known."""
+        """Whether most of the time between two moments after each read works on its result; null: unknown."""
         times = zip(read_ns, since_ns, until_ns, strict=True)
         found = [None if None in one or one[1] >= one[2] else self._works(*one) for one in times]
         return pl.Series(found, dtype=pl.Boolean)
@@ -80,8 +79,7 @@ class ResultLines:
             yield works
 
     def fills(self, loop: str, read: str) -> bool:
-        """Whether the loop at a line (``eval.py:56``) binds or writes into what a later line of the same
-        function reads, or into what that was made of."""
+        """Whether the loop at a line (``eval.py:56``) makes what a later line of its function reads."""
         file, _, first = loop.rpartition(":")
         of, _, last = read.rpartition(":")
         begins, ends = (self._sources.located(FileLine(file, int(number))) for number in (first, last))

@@ -94,8 +94,7 @@ def _of_step(
 
 
 def _by_caller(rows: Sequence[NotedLine], sources: ProgramFiles) -> list[list[_Call]]:
-    """Calls of modules of one class by one function within one call of a module, of two calls or more, in the
-    order of the first."""
+    """Several calls of one class's modules by one function within one call of a module, in their order."""
     around, running = defaultdict[int, list[int]](list), defaultdict[int, list[_Running]](list)
     groups = defaultdict[tuple[object, ...], list[_Call]](list)
     for number, row in enumerate(rows):
@@ -113,8 +112,7 @@ def _by_caller(rows: Sequence[NotedLine], sources: ProgramFiles) -> list[list[_C
 
 
 def _reach(frames: list[_Running], number: int, line: FileLine, sources: ProgramFiles) -> None:
-    """Note what runs once a line is reached: a function that runs already, whose line is noted again when a
-    call returns to it, or one that is called."""
+    """Note what runs once a line is reached: a function that runs already, or one that is called."""
     source, statement, function = sources.located(line)
     if source is None or statement is None:
         return

@@ -56,8 +56,8 @@ class Located(NamedTuple):
 
 
 def noted_lines(trace: Trace) -> list[NotedLine]:
-    """The lines of a step with lines and its calls of modules, in order: a line before what it calls; none of
-    a step with more than ``MOST``."""
+    """The lines and module calls of a step, in order, a line before what it calls; none of more than
+    ``MOST``."""
     host = trace.host_events
     is_python = matching(host, "category", "^python_function$")
     if is_python.sum() > MOST:

@@ -154,8 +154,7 @@ class _LinedStep:
         self.begun = Counter[ast.stmt | None]()  # statements, without what goes on after a call
 
     def comes_by(self, at_ns: int, place: FileLine, *, comes_back: bool) -> None:
-        """The next line, which may be the first of a function that the line before calls; not where it
-        ``comes_back`` from a module's call."""
+        """The next line, which may begin a called function unless it ``comes_back`` from a module."""
         _, statement, function = self.sources.located(place)
         _, last, calling = self.sources.located(self.at)
         goes_on = statement is last  # after a call
@@ -226,8 +225,7 @@ class _LinedStep:
     def _each_same(
         self, nodes: Sequence[ast.AST], source: ProgramFile, function: Function | None
     ) -> list[bool]:
-        """Whether each of these expressions gives the same in the next step; False of all that are nested too
-        deep to follow."""
+        """Whether each expression gives the same in the next step; False of what is nested too deep."""
         self.following.clear()
         try:
             return [self._same(node, source, function) for node in nodes]

@@ -118,8 +118,7 @@ def _of_rank(run: LoadedRun, record: RankRecord, timed: Unprofiled) -> StepAsItR
 
 
 def _busy(trace: Trace) -> tuple[int, float] | None:
-    """The device that did most of the steps' work, and how long it was busy with it, µs per step of the phase
-    that takes most time."""
+    """The device that did most of the steps' work, and how long it was busy with it, µs per leading step."""
     own = leading_of(trace)["step"]
     launched = work(trace).filter(pl.col("step").is_in(own.implode()))
     lengths = intervals.length(intervals.union(launched, ["device"]), ["device"]).sort("length_ns", "device")
@@ -130,8 +129,7 @@ def _busy(trace: Trace) -> tuple[int, float] | None:
 
 
 def _idle(run: LoadedRun, full: Trace, device: int, joined: Match | None) -> tuple[dict[str, float], str]:
-    """A device's idle time by cause, ns, and where it is from: the light pass with the full one's causes, or
-    else the full one."""
+    """A device's idle time by cause, ns: the light pass' with the full one's causes, or the full one's."""
     recorded = _gaps(run, full.rank, device)
     if joined is None:
         return _sums(recorded), "the full pass"

@@ -89,8 +89,7 @@ def _compute_us(timed: TimedSteps, handover: float) -> float:
 
 
 def _waits_as_long_when_slower(timed: TimedSteps, recorded: TimedSteps | None) -> bool:
-    """Whether steps that the profiler made slower waited as long: batches that were late would have been
-    waited for less by as much."""
+    """Whether steps that the profiler made slower waited as long: for late batches they would have less."""
     if recorded is None or not any(recorded.data_s):
         return False
     waits, waited = median(timed.data_s), median(recorded.data_s)

@@ -81,8 +81,7 @@ def lines_of_steps(tree: SampleTree, loop: int, nodes: Iterable[int], step_us: f
 
 
 def _key(tree: SampleTree, path: list[int], loop: int) -> _Key:
-    """The line that a sample counts for: the innermost of the program's own below the loop; without one, the
-    innermost of a library's."""
+    """The line that a sample counts for: the program's innermost below the loop, else a library's."""
     below = path[path.index(loop) :]
     lines = [node for node in below if tree.place(node) is None and tree.is_function(tree.nodes[node].parent)]
     own = [node for node in lines if not LIBRARIES.match(_function(tree, node).file)]

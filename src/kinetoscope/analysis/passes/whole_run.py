@@ -171,8 +171,7 @@ def phases(watched: WholeRun, timings: StepTimings, rank: int = 0) -> WholeRunRo
 
 
 def _about_steps(timings: StepTimings, steps: _Part, step_s: float) -> int:
-    """Steps that were counted, and the others by their time: the first steps may take many times as long as
-    those that were timed, and so may the last."""
+    """Steps that were counted, and the others by their time: the first steps may take many times as long."""
     later = timings.steps_after
     if timings.passed:
         return timings.passed + (round(steps.seconds["after"] / step_s) if later is None else later)

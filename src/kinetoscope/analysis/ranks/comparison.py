@@ -45,8 +45,7 @@ COLD = 3  # times as long as the median of those after it: a recording's first s
 
 
 def cold_steps(parts: Sequence[RankPart]) -> list[str]:
-    """The names of first steps that took most ranks much longer than those after; with them what was recorded
-    before the first step."""
+    """The first steps that took most ranks much longer than those after, and what was recorded before."""
     each = lengths(parts).group_by("name", maintain_order=True).agg(pl.col("length_ns").median())
     names, times = each["name"].to_list(), each["length_ns"].to_list()
     count = 0

@@ -156,8 +156,7 @@ def excess(
 
 
 def _ways(table: pl.DataFrame) -> pl.DataFrame:
-    """Each rank's ways from launch to launch, with by which share its host took longer than usual
-    (``slower``), and by how much (``slower_ns``)."""
+    """Each rank's ways from launch to launch, and how much ``slower`` (share), ``slower_ns`` than usual."""
     place = ["kind", "bytes"]
     ways = (
         table.select("rank", "start_ns", "step", *place, "host_ns")
@@ -227,8 +226,7 @@ def _kernels(parts: Sequence[RankPart], steps: pl.DataFrame, usual: Usual) -> pl
 
 
 def _stages(table: pl.DataFrame) -> pl.DataFrame:
-    """How many times as long (``slower``) all kernels of a stage take as those of its name in other stages,
-    at the median; 1 where not all do."""
+    """How many times as long (``slower``) all of a stage's kernels take as others of their names; else 1."""
     each = table.group_by("like", "step", "name").agg(
         pl.first("usual"), time=pl.first("usual") * pl.first("usual_launches")
     )

@@ -129,8 +129,7 @@ def chain(table: pl.DataFrame) -> StageOrder:
 def passes(
     rank: int, found: StageOrder, segments: Sequence[ComputeSegment], transfers: Sequence[Transfer]
 ) -> list[Pass]:
-    """The passes of a rank in one step, in order. Raises CannotTell where they do not fit what was sent and
-    received."""
+    """The passes of a rank in one step, in order. Raises CannotTell where transfers do not fit them."""
     made = _passes(segments, transfers)
     ways = (
         (FORWARD, found.before.get(rank), found.after.get(rank)),
@@ -281,8 +280,7 @@ class _Job:
         self.lasts: dict[int, int] = {}  # of each rank its last segment
 
     def add(self, met: pl.DataFrame, computed: pl.DataFrame) -> None:
-        """One step of all ranks. Raises CannotTell where its passes are not known; then nothing of it is
-        added."""
+        """One step of all ranks. Raises CannotTell, with nothing added, where its passes are not known."""
         unknown = pl.col("instance").is_null() | (pl.col("ways").list.len() == 0)
         if met.select((unknown & (pl.col("semantics") == PAIR)).any()).item():
             raise CannotTell("of a send or receive the other end is not known")
@@ -302,8 +300,7 @@ class _Job:
     def _of_rank(
         self, rank: int, met: pl.DataFrame, computed: pl.DataFrame
     ) -> tuple[list[_RankOperation], list[list[int]], dict[int, list[int]]]:
-        """Its operations in the order of their launches, the places of each pass's segments, and what its
-        passes need of the transfers."""
+        """Its operations in order of launch, each pass's segments, and what passes need of transfers."""
         columns = ("launched_ns", "ways", "semantics", "kind", "bytes", "instance", "start_ns", "end_ns",
                    "clock_ns", "transfer_ns")  # fmt: skip
         nodes: list[_RankOperation] = []
@@ -523,8 +520,7 @@ class _Job:
             one.instance = None if one.instance in free else one.instance
 
     def _instances(self) -> list[list[int]]:
-        """Operations that meet, each after all that they wait for. Raises CannotTell where they wait for each
-        other."""
+        """Operations that meet, after what they wait for. Raises CannotTell of a circle."""
         key = [one.instance if one.instance is not None else ~row for row, one in enumerate(self.nodes)]
         groups: dict[int, list[int]] = {}
         for row, instance in enumerate(key):

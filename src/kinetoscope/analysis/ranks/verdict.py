@@ -84,8 +84,7 @@ def costliest(suspects: Iterator[Suspect], replay: WithoutStragglers | None) -> 
 
 
 def late_ranks(found: Excess, steps: pl.DataFrame) -> Iterator[Suspect]:
-    """By cause, the ranks that lose most for it, where that is more than chance (``steps``:
-    ``comparison.lengths``)."""
+    """By cause, the ranks that lose most for it, where that is more than chance."""
     if ranks := stages_of_slow_hosts(found):
         yield Suspect(ranks, HOST)
     totals = {cause: found.total(cause) for cause in CAUSES}
@@ -145,8 +144,7 @@ def is_notable(found: Excess, cause: str, ranks: Sequence[int]) -> bool:
 
 
 def slow_links(table: pl.DataFrame, hosts: Mapping[int, str]) -> Iterator[Suspect]:
-    """Groups whose transfers take longer than those of groups like them: of one name, size and number of
-    hosts, for collectives of one kind and size."""
+    """Groups whose transfers take longer than those of groups of the same name, size and number of hosts."""
     asked = table.select("rank", "instance", "kind", "bytes", "transfer_ns", "group", "group_name", "size",
                         "semantics", "complete", "before")  # fmt: skip
     known = asked.filter(

@@ -144,8 +144,7 @@ class _Arrival(NamedTuple):
 
 
 def by_collectives(table: pl.DataFrame) -> WithoutStragglers | None:
-    """The run replayed by its collectives, with what they waited and by how much longer ranks took; None
-    where ranks share fewer than two."""
+    """The run replayed by its collectives; None where ranks share fewer than two."""
     collectives = _collectives(table)
     timed = collectives.timed
     if len(timed) < 2:

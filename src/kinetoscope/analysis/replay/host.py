@@ -36,8 +36,8 @@ OVERLAP = 0.02
 
 @remembered
 def logical_threads(trace: Trace) -> pl.DataFrame:
-    """``lane`` and ``thread`` (dense, the one with most launches first) of the threads that launch work;
-    where none does, of the one that runs most ops."""
+    """``lane`` and ``thread`` of the threads that launch work, the busiest first; else of the one with most
+    ops."""
     host = trace.host_events
     lanes = host["lane"][trace.device_events["launch"].drop_nulls()]
     if lanes.is_empty():

@@ -47,8 +47,7 @@ def larger(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
 
 
 def quiet_pace(pace: float) -> float:
-    """The factor of quiet time where the rest is multiplied by ``pace``: 1, unless a profiler slowed the host
-    more than it usually does at most."""
+    """The factor of quiet time at a ``pace``: 1, unless a profiler slowed the host more than usual."""
     return min(1.0, SLOWS * pace)
 
 
@@ -132,8 +131,7 @@ def _left(graph: ReplayGraph, rank: int, device: pl.DataFrame) -> pl.DataFrame:
 
 
 def _gone(base: State, rank: int, steps: dict[int, pl.DataFrame]) -> tuple[pl.Series, ...]:
-    """The host time that goes away of a rank's threads (see ``ReplayGraph.until``). As long as the graph, and
-    needed once: no change keeps it."""
+    """The host time that goes away of a rank's threads (see ``ReplayGraph.until``)."""
     own = {(rank, thread): each for thread, each in steps.items()}
     if base.pace != 1:
         own = {key: at_pace(each, base.graph.quiet[key], base.pace) for key, each in own.items()}
@@ -237,8 +235,7 @@ def _share_gone(base: State, left: pl.Series) -> float:
 
 
 def _shortened(work: dict[str, pl.Series], left: pl.Series, fewer: float) -> dict[str, pl.Series]:
-    """Shorten the work: an event's stream saves the same share of what the event added to it. What is gone
-    needs no launch, and no pause before it."""
+    """Shorten the work: an event's stream saves the same share of what the event added to it."""
     kept = left > 0
     pause, ready = work["pause_ns"] - work["crowded_ns"] * fewer, work["ready"]
     if not kept.all():

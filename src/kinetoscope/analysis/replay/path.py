@@ -207,8 +207,8 @@ class PathPart(Struct, frozen=True):
 def path_parts(
     state: State, pieces: Sequence[PathPiece], traces: Mapping[int, Trace], rank: int, scale: float
 ) -> list[PathPart]:
-    """Pieces merged by their text, longest first. ``rank``: whose step it is; ``scale``: µs of the step per
-    ns of the path."""
+    """Pieces merged by their text, longest first. ``rank``: whose step it is; ``scale``: µs per ns of the
+    path."""
     parts = [
         part.with_columns(rank=pl.lit(other, pl.Int32))
         for other, trace in traces.items()
@@ -306,8 +306,7 @@ def _host(graph: ReplayGraph, pieces: Sequence[PathPiece], trace: Trace) -> pl.D
 
 
 def _spent(hosts: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """Segments of one thread (``start_ns``, ``until``), ``ns`` long by now, shared out among the ops that ran
-    in them and what lay between those."""
+    """A thread's segments, ``ns`` long by now, shared out among ops that ran in them and what lay between."""
     first = ops["end_ns"].search_sorted(hosts["start_ns"], side="right")
     after = ops["start_ns"].search_sorted(hosts["until"], side="left")
     pieces = hosts.with_row_index("piece").with_columns(first=first, after=after)

@@ -113,16 +113,14 @@ def _same_steps(run: LoadedRun, traces: Sequence[Trace]) -> dict[int, Spans]:
 
 
 def _steps(run: LoadedRun, trace: Trace) -> pl.DataFrame:
-    """``id`` and ``name`` of a rank's steps, called as the comparison calls them: ranks that were started
-    again number theirs differently."""
+    """``id`` and ``name`` of a rank's steps, called as the comparison of ranks calls them."""
     (found,) = (one for one in comparison(run).parts if one.facts.rank == trace.rank)
     called = dict(zip(part(trace).steps["name"], found.steps["name"], strict=True))
     return trace.steps.select("id", pl.col("name").cast(pl.String).replace(called))
 
 
 def verdict_as_it_runs(run: LoadedRun) -> RankVerdict:
-    """The verdict of the comparison of ranks; its cost is of the program's own step where that was timed
-    without the profiler."""
+    """The verdict of the comparison of ranks, its cost of the step without the profiler where timed."""
     found, own = verdict_of(run), slowest(run)
     if own is None or found.cost_share is None or found.steps is None:
         return found
@@ -137,8 +135,7 @@ def without_lateness(run: LoadedRun) -> Changes:
 
 @remembered
 def evenly_loaded(run: LoadedRun) -> Changes:
-    """None takes longer than the mean of all ranks, as if all had as much to do; what stages of a pipeline
-    have to do cannot be shared."""
+    """None takes longer than the mean of all ranks; what stages of a pipeline have to do cannot be shared."""
     return _no_longer(run, mean) if comparison(run).longer.is_even else {}
 
 

@@ -114,8 +114,7 @@ class StepReplay:
     def after(
         self, change: ReplayChange = NOTHING, others: Mapping[int, ReplayChange] | None = None
     ) -> float:
-        """The step's time once ``change`` is made, and ``others`` on the other ranks, in µs: never below 0
-        nor above ``step_us``."""
+        """The step's time once ``change`` is made, and ``others`` elsewhere, µs: 0 to ``step_us``."""
         changes = {**(others or {}), self.rank: change}
         us = max(
             self._us(changed(self._base, changes).numbers), self._batch_us(changes), self._device_us(change)
@@ -217,8 +216,7 @@ def replay(trace: Trace, runs: StepAsItRuns | None = None, *, only: bool = False
 
 @remembered
 def job(run: LoadedRun) -> StepReplay | None:
-    """All ranks as one program whose steps go on, of the rank whose step takes longest; None where they meet
-    nowhere."""
+    """All ranks as one program, of the rank whose step takes longest; None where they meet nowhere."""
     if (joined := together(run)) is None:
         return None
     graph, within = joined

@@ -65,8 +65,7 @@ def chosen(trace: Trace) -> tuple[int, ...]:
 
 
 def _turns(trace: Trace) -> pl.DataFrame:
-    """All steps (``step``, ``phase``, ``duration_ns``) of a serving engine, if they are of several phases; a
-    median would be of one of them alone."""
+    """All steps (``step``, ``phase``, ``duration_ns``) of a serving engine, if they are of several phases."""
     steps = steps_of(trace).select("rank", "step", "duration_ns")
     if steps.is_empty() or engine_step(trace.steps["name"][0]) is None:
         return steps.clear()

@@ -150,8 +150,7 @@ def _requests(name: str, dims: str) -> tuple[int, int] | None:
 
 
 def _apart(queries: int, tensors: list[object]) -> int:
-    """The tokens of each request, by the rows of their mask: to transformers, heads that share a key are so
-    many queries of one head."""
+    """The tokens of each request, by the rows of their mask."""
     keys = msgspec.convert(tensors[1], list[Size])
     masks = [one for one in tensors[3:] if isinstance(one, list) and len(cast(list[object], one)) == 4]
     rows = msgspec.convert(masks[0], list[Size])[2] if masks else queries

@@ -74,8 +74,7 @@ class Marks(NamedTuple):
 
 @remembered
 def marks(trace: Trace) -> Marks:
-    """The steps of a server; none of a program that trains, none where no attention recurs, and none where
-    graphs are captured and nothing else."""
+    """The steps of a server; none where it trains, no attention recurs, or graphs are only captured."""
     host = trace.host_events
     table = _annotated(trace)
     if is_capture(trace):
@@ -124,8 +123,7 @@ def _annotated(trace: Trace) -> pl.DataFrame:
 
 
 def _is_open_at_the_end(host: pl.DataFrame, start_ns: int, end_ns: int) -> bool:
-    """Whether the recording ended within an annotation: the profiler's wait for the device lies inside of it,
-    and nothing ends later."""
+    """Whether the recording ended within an annotation: the profiler's last wait lies inside of it."""
     waits = host.filter(matching(host, "name", DEVICE_WAIT))["start_ns"]
     return bool(waits.is_between(start_ns, end_ns).any()) and host.filter(end_ns < END).is_empty()
 

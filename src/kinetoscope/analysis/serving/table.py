@@ -34,8 +34,7 @@ READS = ("prefill", "mixed")  # phases in which prompts are read
 
 @remembered
 def serving(run: LoadedRun) -> Serving | None:
-    """The table of a server's steps, of all its stages, the phase with most time first; None where there are
-    none."""
+    """A server's steps, of all its stages, the phase with most time first; None without steps."""
     stages = (run, *run.stages)
     rows = [row for stage in stages for trace in stage.traces for row in _rows(stage, trace)]
     rows.sort(key=lambda row: (row.rank, -row.n * (row.period_us.median if row.period_us else row.span_us)))

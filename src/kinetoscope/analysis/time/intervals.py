@@ -115,8 +115,7 @@ def outermost(table: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
 
 
 def beginning_in(events: pl.DataFrame, marks: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
-    """The rows that begin in an interval, by their start, with its other columns; those of one key are
-    disjoint."""
+    """The rows that begin in an interval (disjoint for one key), by their start, with its other columns."""
     inside = marks.rename({"start_ns": "from_ns", "end_ns": "until_ns"}).sort("from_ns")
     found = events.sort("start_ns").join_asof(
         inside, left_on="start_ns", right_on="from_ns", by=list(by) or None, check_sortedness=False

@@ -89,8 +89,7 @@ def leading_of(trace: Trace) -> pl.DataFrame:
 
 @remembered
 def phase_rows(run: LoadedRun) -> pl.DataFrame:
-    """One row per phase and rank, the one with most time first, then the parts of requests in their order:
-    ``PhaseRow``, in ns."""
+    """One row per phase and rank, most time first, then the parts of requests: ``PhaseRow``, in ns."""
     return pl.concat([_rows(trace, whole) for trace in run.traces for whole in (True, False)])
 
 

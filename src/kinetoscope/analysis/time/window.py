@@ -77,8 +77,7 @@ def _measured(trace: Trace) -> tuple[pl.DataFrame, int]:
 
 
 def _launched(trace: Trace) -> pl.DataFrame:
-    """Work of the device that did most for the steps, with ``launched_ns``; what was launched before the
-    recording counts for no step."""
+    """Work of the device that did most for the steps, with ``launched_ns``."""
     table = work(trace).select("device", "step", "launch", "start_ns", "end_ns", "duration_ns")
     if table["launch"].null_count() < len(table):
         table = table.filter(pl.col("launch").is_not_null())

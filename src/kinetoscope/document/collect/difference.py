@@ -26,8 +26,7 @@ def compared(
     page: bool = False,
     read: Callable[[str], LoadedRun] = load_warning,
 ) -> rows.Difference:
-    """Load with ``read`` what is not loaded, and compare. Raises InputError where one of them cannot be
-    used."""
+    """Load with ``read`` what is not loaded, and compare. Raises InputError where that cannot be used."""
     sides = [
         [one] if isinstance(one, LoadedRun) else [read(str(path)) for path in repetitions(Path(one))]
         for one in (base, new)

@@ -28,8 +28,8 @@ MORE = 1.01  # savings that differ by less are equal
 
 
 def listing(run: LoadedRun, later: LoadedRun | None = None) -> FindingsListing:
-    """All findings, and what a recording of the changed program shows of them. Raises InputError where the
-    two recordings cannot be compared."""
+    """All findings, and what a ``later`` recording shows of them. Raises InputError where those do not
+    compare."""
     proven = measurements(run, later)
     rows, replayed = findings(run, proven), longest(run)
     return _listing(run, proven, rows, replayed.error if replayed is not None else 0.0)

@@ -197,8 +197,7 @@ def _rank_rows(found: RankComparison, each: pl.DataFrame) -> list[document.RankR
 
 
 def _clocks(found: RankComparison) -> list[document.ClockRow]:
-    """One row a host, or a rank where hosts are not known; ranks whose clocks agree within what is known of
-    them are one row."""
+    """One row a host, or a rank where hosts are not known; clocks that agree are one row."""
     hosts = {part.facts.rank: part.facts.host for part in found.parts}
     groups: dict[tuple[str, float], list[int]] = {}
     for rank, clock in sorted(found.paired.clocks.items()):

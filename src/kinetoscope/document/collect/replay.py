@@ -35,8 +35,7 @@ def longest(run: LoadedRun) -> StepReplay | None:
 
 
 def what_if_listing(run: LoadedRun, requested: Sequence[what_if.Request]) -> document.WhatIfRow | None:
-    """The step after all changes together, and what each saves alone. Raises InputError where a change
-    concerns nothing that is there."""
+    """The step after all changes, and what each saves alone. Raises InputError where one meets nothing."""
     found = longest(run)
     if found is None:
         return None

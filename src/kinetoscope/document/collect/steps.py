@@ -105,8 +105,7 @@ def of_server(run: LoadedRun, client: ClientTimes | None = None) -> document.Ser
 
 
 def listing(run: LoadedRun, client: ClientTimes | None = None) -> document.StepsListing | None:
-    """The listing of `kinetoscope steps`, with what a client measured; None where nothing says what a step
-    is."""
+    """The listing of `kinetoscope steps`, with what a client measured; None where a step is not known."""
     found = document.StepsListing(
         as_it_runs=as_it_runs(run),
         step_levels=levels(run),

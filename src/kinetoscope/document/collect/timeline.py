@@ -76,8 +76,7 @@ def timeline(run: LoadedRun, marked: Iterable[int]) -> Timeline | None:
 
 
 def compared(sides: Sequence[Sequence[DrawnWork]]) -> Timeline | None:
-    """One step of each side, whose lanes have its number as their rank: work, and calls of compiled graphs;
-    None where no side has any work."""
+    """One step of each side, whose lanes have its number as their rank; None where no side has any work."""
     pieces = pl.DataFrame(
         [(at, STREAM, *msgspec.structs.astuple(piece)) for at, side in enumerate(sides) for piece in side],
         orient="row",
@@ -327,8 +326,7 @@ WIDTH = 8  # bytes of a number before it is packed
 
 
 def packed(name: str, values: pl.Series, *, deltas: bool = False) -> PackedColumn:
-    """The numbers, none of them negative or null; ``deltas`` for columns that mostly rise. Raises
-    OverflowError where a number is negative."""
+    """The numbers; ``deltas`` for columns that mostly rise. Raises OverflowError where one is negative."""
     stored = array("Q", (_differences(values) if deltas else values).to_list())
     planes = (max(stored, default=0).bit_length() + 7) // 8
     if sys.byteorder == "big":

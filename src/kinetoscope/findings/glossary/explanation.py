@@ -75,8 +75,7 @@ def all_terms() -> dict[str, str]:
 
 
 def meaning(name: str) -> tuple[str, str] | None:
-    """The term that explains a name (itself, or a pattern it fits) and its meaning; without regard to case
-    where nothing else fits."""
+    """The term that explains a name (itself, or a pattern it fits) and its meaning, in any case."""
     terms = all_terms()
     if name in terms:
         return name, terms[name]

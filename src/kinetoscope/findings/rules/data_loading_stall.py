@@ -138,8 +138,7 @@ def _measured_share(view: RankView, calls: pl.DataFrame, us: float) -> float:
 
 
 def _measured(view: RankView, own: StepAsItRuns, data_us: float, calls: pl.DataFrame) -> Findings:
-    """The time in the loader as measured in the program's own steps: it has no workers, or how many is not
-    known."""
+    """The time in the loader as measured in the program's own steps, without known workers."""
     workers = view.record.steps.loader_workers if view.record else None
     picking, picked = picks(view)
     basis = "time in the loader, measured in steps without the profiler: "
@@ -221,8 +220,7 @@ def _shown(own: StepAsItRuns, data_us: float) -> str:
 
 
 def enough_workers(workers: int | None, step_us: float, data_us: float) -> int:
-    """How many workers keep up with a step that does not wait, where it had none: making a batch takes as
-    long as the waiting for it."""
+    """How many workers keep up with a step that does not wait: a batch takes as long as its waiting."""
     return (
         ENOUGH
         if workers is None

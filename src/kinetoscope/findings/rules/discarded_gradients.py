@@ -98,8 +98,7 @@ def find(view: RankView) -> Findings:
 
 
 def cleared(view: RankView) -> pl.DataFrame:
-    """The backward passes whose gradients are cleared before an update uses them, by their number (``pass``):
-    ``lane``, ``began_ns``, ``last_ns``."""
+    """The backward ``pass``es with gradients that are cleared unused: ``lane``, ``began_ns``, ``last_ns``."""
     updates = view.record.steps.updates if view.record else ()
     rounds = _rounds(view, max(1, len(updates)))
     none = pl.DataFrame(
@@ -271,8 +270,8 @@ def _nodes(view: RankView, gradients: pl.DataFrame) -> pl.DataFrame:
 
 
 def _all(view: RankView, nodes: pl.DataFrame) -> pl.DataFrame:
-    """The device work of these nodes, with their ``node`` and the ``share`` of it and of the node's own time
-    (``called``) that is gone where all of it is."""
+    """The device work of these ``node``s; of all the ``share``, and of the node's own time (``called``), is
+    1."""
     node = view.inside_of(nodes["id"]).gather(view.computed["launch"])
     return view.computed.with_columns(node=node, share=1.0, called=1.0).drop_nulls("node")
 

@@ -102,8 +102,7 @@ def _by_shapes(view: RankView, ops: pl.Series) -> dict[int, float]:
 
 
 def _by_source(view: RankView, work: pl.DataFrame) -> dict[int, float]:
-    """The concatenations that are kept under the name of what they append to, and by how much longer than in
-    the step before they take."""
+    """The concatenations kept under the name of what they append to, and by how much longer they get."""
     if view.lines is None:
         return {}
     work = work.select("op", "step", "duration_ns", line=view.lines.rows["line"].gather(work["op"]))

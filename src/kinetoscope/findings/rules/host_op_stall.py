@@ -69,8 +69,7 @@ def find(view: RankView) -> Findings:
 
 
 def _place(view: RankView, op: int) -> str | None:
-    """The function of the program that calls an op; of the script itself, and where stacks alone were
-    recorded, the line."""
+    """The function of the program that calls an op; of the script itself, or of stacks alone, the line."""
     line = evidence.source(view, pl.Series([op]))
     function = view.lines.rows["function"][op] if view.lines is not None else None
     if line is None or function in (None, "", "<module>"):

@@ -67,8 +67,7 @@ def find(view: RankView) -> Findings:
 
 
 def _gains(view: RankView, kernels: pl.DataFrame) -> pl.DataFrame:
-    """The savings of channels_last: the conversions, and of batch normalizations in training the half which
-    their kernels for channels_last do not take."""
+    """The savings of channels_last: the conversions, and half of the batch normalizations in training."""
     normalizing = view.kernels(NORMALIZES)
     normalizing = normalizing.filter(~pl.col("name").cast(pl.String).str.contains("channels_last"))
     between = min(1.0, len(kernels) / max(1, len(normalizing)))

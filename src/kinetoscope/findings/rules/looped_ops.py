@@ -172,8 +172,7 @@ def _same_nets(work: pl.DataFrame, entered: pl.DataFrame) -> bool:
 
 
 def outside_of_loops(view: RankView, segments: pl.DataFrame) -> pl.DataFrame:
-    """Segments of threads (``lane``, ``start_ns``, ``duration_ns``) without those of which more than half is
-    in such a loop."""
+    """Segments of threads without those of which more than half is in such a loop."""
     loops = [one.segments.select(SEGMENT) for one in looped(view)]
     if not loops:
         return segments

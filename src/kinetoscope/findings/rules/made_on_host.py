@@ -66,8 +66,7 @@ def find(view: RankView) -> Findings:
 
 @remembered
 def made(view: RankView) -> pl.DataFrame:
-    """The copies (rows of ``view.work``) of what was made on the CPU directly before, with the op that made
-    it (``maker``, row of ``host_events``)."""
+    """The copies (of ``view.work``) of what the CPU made directly before, with its op (``maker``)."""
     copies = view.kernels(r"HtoD.*Pageable").drop_nulls("launch")
     if copies.is_empty():
         return copies.with_columns(maker=pl.lit(None, pl.UInt32))

@@ -70,8 +70,7 @@ def find(view: RankView) -> Findings:
 
 
 def _eager(view: RankView) -> tuple[pl.Series, pl.DataFrame]:
-    """The calls with such a mask (rows of ``host_events``), and the work of all of them and of their backward
-    passes; ``mask``: what writes the mask."""
+    """The calls with such a mask, and the work of them and their backward; ``mask``: what writes the mask."""
     host = view.trace.host_events
     call, is_kernel = view.around(CALL), view.work["kind"] == "kernel"
     work = view.work.with_columns(mask=matching(view.work, "op_name", MASK))

@@ -112,8 +112,7 @@ def _finding(
     drawn: bool = False,
     ignored: float | None = None,
 ) -> Findings:
-    """On losses of ``work``, with the products before them, whose positions are masked, or drawn to be, or of
-    which so many are known to be ignored."""
+    """On losses whose positions are masked, ``drawn`` to be, or of which so many are ``ignored``."""
     if losses.is_empty():
         return
     at, sequence = pl.col("at"), view.trace.host_events["sequence"]

@@ -74,8 +74,7 @@ def _around(view: RankView) -> pl.DataFrame:
 
 
 def _reads(view: RankView) -> pl.DataFrame:
-    """The last ``item()`` between each check and the optimizer's next step, with its synchronising call
-    (``wait``)."""
+    """The last ``item()`` between each check and the optimizer's next step, with its call (``wait``)."""
     host = view.trace.host_events
     calls = view.host(SYNCHRONIZATION)
     calls = calls.filter(matching(host, "name", VALUE).gather(calls["parent"]).fill_null(False))

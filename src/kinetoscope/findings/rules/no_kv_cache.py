@@ -68,8 +68,7 @@ def find(view: RankView) -> Findings:
 
 
 def growing_passes(view: RankView) -> pl.DataFrame | None:
-    """The passes of a net whose input grows: ``rows``, ``from_ns`` and ``to_ns``, the starts of its first and
-    its last norm; None where it does not grow."""
+    """The passes of a net whose input grows: ``rows``, ``from_ns`` and ``to_ns`` (first and last norm)."""
     is_kernel, is_mean = view.work["kind"] == "kernel", matching(view.work, "name", MEAN)
     for is_norm in (matching(view.work, "name", OF_ROWS), is_mean):
         passes = _growing(view.work.filter(is_norm & is_kernel), IN_TRAINING if trains(view) else PASSES)

@@ -100,8 +100,7 @@ def _parts(view: RankView, copies: pl.DataFrame) -> Findings:
 
 @remembered
 def travelling(view: RankView) -> pl.DataFrame:
-    """The pageable copies of tensors that go to the device and come back in the same steps: as many of each
-    size one way as the other."""
+    """The pageable copies of tensors that go to the device and come back in the same steps."""
     copies = view.kernels(r"Pageable").filter(pl.col("bytes") > 0)
     copies = copies.with_columns(up=matching(copies, "name", "HtoD"))
     times = pl.min_horizontal(pl.col("up").sum(), (~pl.col("up")).sum()).over("bytes")
@@ -162,8 +161,7 @@ def prepared(view: RankView, idle: pl.DataFrame, basis: str, other: str) -> Prep
 
 
 def freeing(view: RankView, launches: pl.Series) -> pl.DataFrame:
-    """The silences after ops that make these ``launches`` in which their line goes on: it gives back the
-    memory that was copied, page by page."""
+    """The silences after ops that make these ``launches`` in which their line gives the memory back."""
     until = pl.col("start_ns").shift(-1).over("lane") - pl.col("end_ns")
     calls = view.called.select("id", "lane", start_ns="end_ns", duration_ns=until)
     if view.lines is None:

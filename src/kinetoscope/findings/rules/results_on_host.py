@@ -198,8 +198,7 @@ def _line(view: RankView, silence: pl.DataFrame) -> str | None:
 
 
 def on_the_main_thread(view: RankView, ops: pl.Series) -> bool:
-    """Whether most of these (rows of ``host_events``) are the main thread's, whose number on Linux is the
-    process's."""
+    """Whether most of these (rows of ``host_events``) are of the thread with the process's number."""
     lanes = view.trace.host_events["lane"].gather(ops.drop_nulls())
     if lanes.is_empty():
         return True

@@ -368,8 +368,7 @@ def _shorter(view: RankView, work: pl.DataFrame, *within: str) -> pl.DataFrame:
 
 
 def _on_the_host(view: RankView, work: pl.DataFrame, share: float = 1.0) -> ReplayChange:
-    """The ``share`` of the host's part in the passes that are gone: from the first kernel's launch on a
-    thread to the last one's, and the waits in them."""
+    """The ``share`` of the host's part in passes that are gone, first launch to last, and waits in them."""
     until = pl.max("at_ns") - pl.min("at_ns")
     gone = work.filter("later").group_by("pass", lane="thread").agg(pl.min("at_ns"), duration_ns=until)
     gone = gone.select("lane", "duration_ns", start_ns="at_ns").filter(pl.col("duration_ns") > 0)

@@ -110,8 +110,7 @@ def _silence(view: RankView, silent: pl.DataFrame) -> Finding:
 
 
 def _answers(view: RankView, silent: pl.DataFrame) -> bool:
-    """Whether most of this idle time comes directly after the thread read results, as where it acts on
-    them."""
+    """Whether most of this idle time comes directly after the thread read results, to act on them."""
     if trains(view):
         return False
     after_reading = intervals.covered(intervals.union(spans(silences(view))), silent)
