@@ -8,7 +8,7 @@ import pytest
 
 from broad import broad
 from command import kinetoscope
-from programs import Programs, Run
+from programs import OPTIMIZERS, Programs, Run
 from step_programs import EXPECTED, script
 
 # One of each kind, with that of the last test; the others are tried where time does not matter.
@@ -74,9 +74,10 @@ def test_the_levels_of_a_step_and_its_rivals_are_listed(programs: Programs):
 
 def test_a_step_of_many_calls_of_the_model_says_so(programs: Programs):
     """Cells grow for eight steps before the rule that they follow is corrected."""
+    programs.write(OPTIMIZERS, "optimizers.py")
     script = programs.write(
         """
-        import torch
+        import optimizers, torch
         import torch.nn.functional as F
         torch.set_num_threads(1)
         rule = torch.nn.Conv2d(4, 4, 3, padding=1)

@@ -34,11 +34,12 @@ def phases(run: Run) -> dict[str, RunPhase]:
     return {row.name: row for row in found.phases}
 
 
-ROLLOUT = """
+DYNAMO = "    import torch._dynamo  # which the first optimizer imports, and takes its time\n"
+ROLLOUT = f"""
 import json, time, torch
 torch.set_num_threads(1)  # several take many times as long on a busy machine
 began = time.perf_counter()
-spent = {"rollout": 0.0, "learn": 0.0}
+spent = {{"rollout": 0.0, "learn": 0.0}}
 def timed(function, *arguments):
     started = time.perf_counter()
     function(*arguments)
@@ -62,8 +63,7 @@ def learn(policy, optimizer):
         optimizer.step()
         time.sleep(0.002)
 def main():
-    import torch._dynamo  # which the first optimizer imports, and takes its time
-    policy, optimizer = Policy(), None
+{DYNAMO}    policy, optimizer = Policy(), None
     for _ in range(4):
         timed(rollout, policy)
         optimizer = optimizer or torch.optim.Adam(policy.parameters())
@@ -101,7 +101,7 @@ def test_a_recorded_rollout_says_first_what_it_leaves_out(programs: Programs):
 
 def test_an_optimizer_that_steps_once_a_rollout_was_recorded_is_recorded_in_its_place(programs: Programs):
     # It waits for longer: on a busy machine what computes takes a larger share.
-    script = ROLLOUT.replace("time.sleep(0.001)", "time.sleep(0.003)")
+    script = OPTIMIZERS + ROLLOUT.replace("time.sleep(0.001)", "time.sleep(0.003)").replace(DYNAMO, "")
     run = programs.record(str(programs.write(script)))
     assert (run.steps["found_by"], run.steps["step_name"]) == ("optimizer", "Adam")
     spent = json.loads(run.out)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-HEAD = """
+from programs import OPTIMIZERS
+
+HEAD = f"""{OPTIMIZERS}
 import tempfile
 import time
 from pathlib import Path

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from broad import broad
 from job_sets import CUBE, DDP, FSDP, HSDP, PIPELINE, TENSOR
 from job_simulator import Fault, Job, recorded
 from kinetoscope import numbers
@@ -32,12 +33,14 @@ JOBS = [
     replace(PIPELINE, fault=Fault("host", (2, 3), 26.0), seed=38, **SMALL),
 ]
 
+ALWAYS = [JOBS[at] for at in (0, 2, 3, 5, 7)]
+
 
 def _named(job: Job) -> str:
     return f"{job.name}, {job.fault.what}"
 
 
-@pytest.mark.parametrize("job", JOBS, ids=_named)
+@pytest.mark.parametrize("job", broad(JOBS, ALWAYS), ids=_named)
 def test_headline_findings_and_page_tell_the_same_cost(job: Job, tmp_path: Path) -> None:
     for rank, trace in recorded(job):
         (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
