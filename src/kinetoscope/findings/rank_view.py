@@ -336,6 +336,8 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
 
     def inside(self, table: pl.DataFrame) -> pl.DataFrame:
         """The rows of a table of events that begin in the steps, by the device's clock or the host's."""
+        if table.is_empty():
+            return table
         start, end = self.bounds
         if len(marks := periods(self.trace)):
             start = min(start, whole(marks["host_start_ns"].min()))
@@ -386,7 +388,8 @@ def launched_within(trace: Trace, launched: pl.DataFrame) -> pl.Series:
     while len(launched):
         at = launched["launch"]
         total = total.scatter(at, total[at] + launched["launched"])
-        above = launched.with_columns(parent[at].alias("launch")).drop_nulls("launch").sort("launch")
+        above = launched.with_columns(parent[at].alias("launch")).sort("launch", nulls_last=True)
+        above = above.head(len(above) - above["launch"].null_count())
         launched = above.group_by("launch", maintain_order=True).agg(pl.sum("launched"))
     return total
 

@@ -152,8 +152,9 @@ def _calls(view: RankView, shorter: pl.DataFrame) -> ReplayChange:
     calls = (removed > 0) & (removed == view.launched_within) & is_op(trace)
     if view.cold or view.unit != "step":
         calls &= trace.host_events["id"].is_in(view.launched["launch"].implode())
-    outermost = calls & ~calls.gather(trace.host_events["parent"]).fill_null(False)
-    return without_host(trace.host_events.select("lane", "start_ns", "duration_ns").filter(outermost))
+    rows = trace.host_events["id"].filter(calls)
+    outermost = rows.filter(~calls[trace.host_events["parent"][rows]].fill_null(False))
+    return without_host(trace.host_events[["lane", "start_ns", "duration_ns"]][outermost])
 
 
 def called(view: RankView, events: pl.DataFrame, share: float = 1.0) -> ReplayChange:
@@ -208,6 +209,8 @@ def heaviest(
 ) -> Iterator[tuple[pl.DataFrame, Saving]]:
     """The groups of device events that would save most (column ``saved_ns``), ``SHOWN_GROUPS`` at most, and
     what each saves; one kernel of many, off the critical path, is left out."""
+    if view.us(float(events["saved_ns"].sum())) < LOW * view.step_us:  # then no group does
+        return
     top = events.group_by(*by, maintain_order=True).agg(together_ns=pl.col("saved_ns").sum())
     top = top.sort("together_ns", descending=True, maintain_order=True).head(SHOWN_GROUPS)
     numbered = top.select(*by).with_row_index("group")
@@ -222,6 +225,8 @@ def heaviest(
 def within_peaks(view: RankView, events: pl.DataFrame) -> pl.DataFrame:
     """Device events (``op``, ``duration_ns``, ``saved_ns``) that save no more than leaves their op the time
     which its bytes and FLOPs take at the device's peak rates, where these are known."""
+    if events.is_empty():
+        return events
     seconds = pl.max_horizontal(
         pl.col("bytes") / pl.col("peak_bandwidth"), pl.col("flops") / pl.col("peak_flops")
     )

@@ -24,8 +24,7 @@ def nearest(host: pl.DataFrame, wanted: pl.Series) -> pl.Series:
     deepest = whole(host["depth"].max())
     for _ in range(deepest.bit_length()):
         target = target[target]
-    found = wanted[target]
-    return pl.select(nearest=pl.when(found).then(target)).to_series()
+    return target.zip_with(wanted[target], constant(None, len(host), pl.UInt32)).alias("nearest")
 
 
 def running(host: pl.DataFrame, moments: pl.DataFrame) -> pl.Series:

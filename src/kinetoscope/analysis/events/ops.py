@@ -156,13 +156,8 @@ def _place_overhead(table: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
 
 def _by_row(tree: pl.DataFrame, ids: pl.Series, ns: pl.Series, column: str) -> pl.DataFrame:
     """(name, category, ``column``): times of the host events that are counted, summed by name."""
-    names = tree.select("name", "category", "counted")[ids]
-    return (
-        names.select("name", "category", ns.alias(column))
-        .filter(names["counted"])
-        .group_by("name", "category")
-        .sum()
-    )
+    names = tree[["name", "category", "counted"]][ids].hstack([ns.alias(column)]).filter("counted")
+    return names.group_by("name", "category").agg(pl.sum(column))
 
 
 def _levels(tree: pl.DataFrame, level: pl.DataFrame) -> Iterator[pl.DataFrame]:
@@ -175,7 +170,8 @@ def _levels(tree: pl.DataFrame, level: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 def _summed(ids: pl.Series, ns: pl.Series) -> pl.DataFrame:
     """(id, ns): times by row. In order, groups need no table of hashes."""
-    table = pl.DataFrame({"id": ids, "ns": ns}).drop_nulls("id").sort("id")
+    table = pl.DataFrame({"id": ids, "ns": ns}).sort("id", nulls_last=True)
+    table = table.head(len(ids) - ids.null_count())
     return table.group_by("id", maintain_order=True).agg(pl.col("ns").sum())
 
 

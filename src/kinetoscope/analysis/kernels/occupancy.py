@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from math import prod
+
 import polars as pl
 
 from kinetoscope.trace.model import DeviceProperties
@@ -44,11 +47,10 @@ def blocks(launches: pl.DataFrame) -> pl.DataFrame:
 
 def _sized(launches: pl.DataFrame, triple: str, name: str) -> pl.DataFrame:
     # Shapes are few, launches are many: the texts are read once each.
-    sizes = launches.select(pl.col(triple).unique()).with_columns(
-        _product(pl.col(triple).cast(pl.String)).alias(name)
-    )
-    each = launches.select(triple).join(sizes, on=triple, how="left", maintain_order="left")
-    return launches.with_columns(each[name])
+    shapes = launches[triple].unique()
+    sizes = pl.Series(name, map(_product, shapes.cast(pl.String).to_list()), pl.Int64)
+    sizes = pl.DataFrame([shapes, sizes])
+    return launches.with_columns(launches[[triple]].join(sizes, triple, "left", maintain_order="left")[name])
 
 
 def _limit(device: DeviceProperties, name: str, otherwise: int) -> int:
@@ -56,7 +58,7 @@ def _limit(device: DeviceProperties, name: str, otherwise: int) -> int:
     return value if isinstance(value, int) and 0 < value < 1 << 31 else otherwise
 
 
-def _product(triple: pl.Expr) -> pl.Expr:
-    """The product of a JSON list of three numbers."""
-    sizes = triple.str.extract_all(r"\d+").list.eval(pl.element().cast(pl.Float64))
-    return sizes.list.eval(pl.element().product()).list.first().cast(pl.Int64, strict=False)
+def _product(triple: str | None) -> int | None:
+    """The product of a JSON list of three numbers; None where no column of integers holds it."""
+    found = 1 << 63 if triple is None else prod(map(int, re.findall("[0-9]{1,20}", triple)))
+    return found if found < 1 << 63 else None

@@ -10,6 +10,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED, belonging, with_most_time
 from kinetoscope.errors import UsageError, meant
 from kinetoscope.sources.run import LoadedRun
+from kinetoscope.trace.schema import whole
 
 # What device time can be summed by, and the column of `belonging` that says it.
 BY = {
@@ -92,12 +93,11 @@ def _shaped(run: LoadedRun) -> pl.DataFrame:
     known: ``waves``, and ``below``, whether some multiprocessors have no block."""
     table = belonging(run)
     shapes, room = table.select(LAUNCH).unique(), pl.col("resident") * pl.col("multiprocessors")
+    devices = {(trace.rank, device.index): device for trace in run.traces for device in trace.devices}
     known = [
-        fitted(shapes.filter(rank=trace.rank, device=device.index), device).with_columns(
-            multiprocessors=pl.lit(device.multiprocessors, pl.Int64)
-        )
-        for trace in run.traces
-        for device in {device.index: device for device in trace.devices}.values()
+        fitted(own, device).with_columns(multiprocessors=pl.lit(device.multiprocessors, pl.Int64))
+        for (rank, index), own in shapes.group_by("rank", "device")
+        if (device := devices.get((whole(rank), whole(index)))) is not None
     ]
     if not known:
         return table.with_columns(waves=pl.lit(None, pl.Float64), below=pl.lit(None, pl.Boolean))

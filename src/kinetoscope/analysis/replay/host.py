@@ -62,6 +62,7 @@ def logical_threads(trace: Trace) -> pl.DataFrame:
     return pl.DataFrame(pairs, schema={"lane": pl.UInt32, "thread": pl.UInt32}, orient="row")
 
 
+@remembered
 def is_op(trace: Trace) -> pl.Series:
     """Which host events are ops or calls; older versions record the marks of steps as ops."""
     host = trace.host_events

@@ -30,8 +30,8 @@ def shares(host: pl.DataFrame) -> pl.DataFrame:
     found = list[pl.DataFrame]()
     smaller = 0.0
     # Each share adds what it is above the next smaller one, wherever a segment has it or more.
-    for share in host["share"].unique().sort():
-        covered = intervals.union(host.filter(host["share"] >= share))
+    for share in (each := host["share"].unique().sort()):
+        covered = intervals.union(host if len(each) == 1 else host.filter(host["share"] >= share))
         step = constant(share - smaller, len(covered), pl.Float64)
         found += [pl.DataFrame({"at_ns": covered["start_ns"], "change": step})]
         found += [pl.DataFrame({"at_ns": covered["end_ns"], "change": -step})]
@@ -118,7 +118,10 @@ def shortest(one: pl.DataFrame | None, other: pl.DataFrame | None) -> pl.DataFra
 
 
 def _smallest(shares: pl.DataFrame) -> pl.DataFrame:
-    return shares.sort("row").group_by("row", maintain_order=True).agg(pl.col("left").min())
+    shares = shares.sort("row")
+    if shares["row"].n_unique() == len(shares):
+        return shares
+    return shares.group_by("row", maintain_order=True).agg(pl.col("left").min())
 
 
 def _left(graph: ReplayGraph, rank: int, device: pl.DataFrame) -> pl.DataFrame:
@@ -213,7 +216,7 @@ def changed(base: State, changes: Mapping[int, ReplayChange]) -> State:
             if left is not None:
                 work = _shortened(work, left[rows], fewer)
             for before, at_start, _ in gone:
-                sooner = before[graph.order[rows]] - at_start.gather(graph.work["segment"][rows])
+                sooner = before[graph.order[rows]] - at_start[graph.work["segment"][rows]]
                 work = {**work, "ready": work["ready"] - sooner}
             for rank, pause_ns in pauses.items():
                 pause = work["pause_ns"].cast(pl.Float64)

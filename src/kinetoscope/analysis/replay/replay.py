@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from weakref import WeakValueDictionary
 
 import polars as pl
@@ -139,16 +140,22 @@ class StepReplay:
                 parts.append(PathPart(text, more_us, self.rank, "host_events", (), 0))
         return sorted(parts, key=lambda part: -part.us)
 
+    @cached_property
+    def _computing_ns(self) -> int:
+        return _busy_ns(self._computing)
+
     def _device_us(self, change: ReplayChange) -> float:
         """The union of what the device computes in a step, where several streams do."""
         if self._computing.is_empty():
             return 0.0
-        saved = change.device.group_by("id").agg(pl.max("saved_ns"))
-        left = self._computing.join(saved, on="id", how="left").select(
-            "device", "start_ns", end_ns=pl.col("end_ns") - pl.col("saved_ns").fill_null(0).cast(pl.Int64)
-        )
-        busy_ns = intervals.length(intervals.union(left, ["device"]), ["device"])["length_ns"].max()
-        return whole(busy_ns) / 1000 / max(1, self.steps) * self._typical
+        busy_ns = self._computing_ns
+        if len(change.device):
+            saved = change.device.group_by("id").agg(pl.max("saved_ns"))
+            left = self._computing.join(saved, on="id", how="left").select(
+                "device", "start_ns", end_ns=pl.col("end_ns") - pl.col("saved_ns").fill_null(0).cast(pl.Int64)
+            )
+            busy_ns = _busy_ns(left)
+        return busy_ns / 1000 / max(1, self.steps) * self._typical
 
     def _batch_us(self, changes: Mapping[int, ReplayChange]) -> float:
         """The time that the workers of the slowest loader take for a batch; 0 where none binds."""
@@ -198,6 +205,10 @@ class StepReplay:
         else:
             self._typical *= runs_us / replayed_us
         self.step_us = max(self._us(self._base.numbers), self._batch_us({}))
+
+
+def _busy_ns(kernels: pl.DataFrame) -> int:
+    return whole(intervals.length(intervals.union(kernels, ["device"]), ["device"])["length_ns"].max())
 
 
 def replay(trace: Trace, runs: StepAsItRuns | None = None, *, only: bool = False) -> StepReplay:

@@ -63,7 +63,11 @@ def subtract(left: pl.DataFrame, right: pl.DataFrame, by: Sequence[str] = ()) ->
 
 def length(table: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     """Nanoseconds in each key's intervals, as column ``length_ns``; meant for merged tables."""
-    return table.group_by(*by, maintain_order=True).agg(length_ns=length_of())
+    if table.is_empty() or apart(table, by):
+        return table.group_by(*by, maintain_order=True).agg(length_ns=length_of())
+    lengths = table["end_ns"] - table["start_ns"]
+    whole = pl.Series("length_ns", [lengths.sum()], lengths.dtype)
+    return pl.DataFrame([*(table[key].head(1) for key in by), whole])
 
 
 def total(table: pl.DataFrame) -> int:
@@ -103,8 +107,9 @@ def covered_until(merged: pl.DataFrame, instants: pl.DataFrame, by: Sequence[str
 
 def covered(merged: pl.DataFrame, bounds: pl.DataFrame, by: Sequence[str] = ()) -> pl.Series:
     """Nanoseconds that a merged table covers of each row's time (``start_ns`` to ``end_ns``), in order."""
-    until = [covered_until(merged, bounds.select(*by, at=bound), by) for bound in BOUNDS]
-    return (until[1] - until[0]).alias("covered_ns")
+    both = pl.concat([bounds.select(*by, at=bound) for bound in BOUNDS])
+    until = covered_until(merged, both, by)
+    return until.tail(len(bounds)) - until.head(len(bounds))
 
 
 def outermost(table: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:

@@ -90,7 +90,8 @@ def leading_of(trace: Trace) -> pl.DataFrame:
 @remembered
 def phase_rows(run: LoadedRun) -> pl.DataFrame:
     """One row per phase and rank, most time first, then the parts of requests: ``PhaseRow``, in ns."""
-    return pl.concat([_rows(trace, whole) for trace in run.traces for whole in (True, False)])
+    each = ((trace, whole) for trace in run.traces for whole in (True, False))
+    return pl.concat([_rows(trace, whole) for trace, whole in each if whole or len(_marked(trace))])
 
 
 def _rows(trace: Trace, whole: bool) -> pl.DataFrame:

@@ -59,11 +59,12 @@ def memory(run: LoadedRun) -> list[document.MemoryRow]:
     """One row a rank and device whose memory was recorded."""
     table = memory_statistics(run)
     total = {"allocated_bytes": "allocated", "reserved_bytes": "reserved"}
-    points = {
-        t.rank: rows_by(memory_over_time(t, CURVE), "device", document.MemoryPoint, total) for t in run.traces
-    }
     places = table.select("rank", "device").rows()
-    living = {t.rank: rows_by(held_at_peak(t), "device", document.HeldRow) for t in run.traces}
+    traces = [trace for trace in run.traces if trace.rank in {rank for rank, _ in places}]
+    points = {
+        t.rank: rows_by(memory_over_time(t, CURVE), "device", document.MemoryPoint, total) for t in traces
+    }
+    living = {t.rank: rows_by(held_at_peak(t), "device", document.HeldRow) for t in traces}
     held = [living[rank].get(device, []) for rank, device in places]
     sums = pl.Series([sum(row.bytes for row in one) for one in held], dtype=pl.Int64)
     before = table["peak_allocated"] - sums

@@ -54,11 +54,12 @@ STEP = ["step", "update"]
 
 def find(view: RankView) -> Findings:
     updates = view.record.steps.updates if view.record else ()
-    rounds = _rounds(view, max(1, len(updates)))
+    gone = cleared(view)
+    rounds = _rounds(view, max(1, len(updates))) if len(gone) or updates else None
     if rounds is None:
         return
     gradients = _accumulated(view, rounds)
-    if len(gone := cleared(view)):
+    if len(gone):
         yield _of_passes(view, gradients, gone)
         gradients = gradients.join(gone, on="pass", how="anti", maintain_order="left")
     if not updates:

@@ -41,6 +41,8 @@ def find(view: RankView) -> Findings:
         same["op"] | same["correlation"],
         pl.col("id").is_in(copies["id"].implode()),
     )
+    if hidden.is_empty():
+        return
     hidden = hidden.select("id").join(copies, on="id", maintain_order="left")
     megabytes = view.per_step(int(hidden["bytes"].sum())) / 1e6
     ops = hidden["op_name"].cast(pl.String).drop_nulls().unique().sort()

@@ -39,9 +39,9 @@ NEAR = 12  # kernels between a copy and the attention that reads it
 
 
 def find(view: RankView) -> Findings:
-    if on_host(view.trace):
-        return
     kinds = steps(view.trace).filter(pl.col("phase").is_in(GENERATES))["step"]
+    if kinds.is_empty() or on_host(view.trace):
+        return
     work = parted(view.trace).filter(pl.col("step").is_in(kinds.implode())).sort("start_ns", "id")
     attention = work.filter(pl.col("part") == "attention").drop_nulls("op")
     if attention.is_empty():

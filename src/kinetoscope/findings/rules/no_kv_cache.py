@@ -78,6 +78,8 @@ def growing_passes(view: RankView) -> pl.DataFrame | None:
 
 
 def _growing(norms: pl.DataFrame, least: int) -> pl.DataFrame | None:
+    if norms.is_empty():
+        return None
     blocks = pl.col("grid").cast(pl.String).str.extract(r"^\[(\d+), *1, *1\]").cast(pl.Int64, strict=False)
     in_block = pl.col("block").cast(pl.String).str.extract(r"^\[\d+, *(\d+)").cast(pl.Int64, strict=False)
     rows = blocks * pl.when(matching(norms, "name", MEAN)).then(in_block).otherwise(1)

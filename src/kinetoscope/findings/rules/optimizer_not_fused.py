@@ -56,12 +56,12 @@ def find(view: RankView) -> Findings:
         return
     name = _name(calls)
     fused = name in WITH_FUSED
-    idle = savings.idle(view, view.idle_during(calls), "")
+    idle = NOTHING if view.cold else without_idle(view.trace, view.idle_during(calls))
     basis = "60 % of the optimizer's device time, and the device's idle time during Optimizer.step"
     yield Finding(
         title=f"The optimizer launches {view.per_step(len(kernels)):,.0f} kernels per {view.unit}: it is not "
         "fused",
-        saving=savings.device(view, _gone(kernels), basis, "duration_ns", idle.change),
+        saving=savings.device(view, _gone(kernels), basis, "duration_ns", idle),
         evidence=[evidence.of(view, "Optimizer.step", calls)],
         advice="Use the fused implementation." if fused else f"There is no fused {name}: compile its step.",
         snippet=f"optimizer = torch.optim.{name}(model.parameters(), fused=True)"

@@ -36,6 +36,8 @@ USUAL = 2  # tokens that wait for none, to compare with
 
 
 def find(view: RankView) -> Findings:
+    if steps(view.trace).is_empty():
+        return
     each = tokens(view.trace)
     waits = pl.col("stayed").fill_null(1) > 0  # of requests in turn none waits for another's prompt
     stalled, usual = each.filter(waits, pl.col("prefill_ns") > 0), each.filter(pl.col("prefill_ns") == 0)

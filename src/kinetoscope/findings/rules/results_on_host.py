@@ -122,6 +122,8 @@ def _silent(view: RankView) -> Findings:
     of_loops = pl.col("id").is_in(_inside(quiet, _loops(view)).implode())
     sign = pl.when(of_loops).then(-1).otherwise(1)
     quiet = quiet.filter((sign * pl.col("duration_ns")).sum().over("lane", "turn") > 0)
+    if view.us_of(quiet) / view.step_us < MEDIUM:
+        return
     copies = _copied(view, quiet)
     change = without_host(quiet) | shorten(copies["id"], copies["duration_ns"] - FIXED_NS)
     loops = _filling(view, copies)
@@ -129,7 +131,7 @@ def _silent(view: RankView) -> Findings:
         change |= one.saving.change
     basis = "the steps without the silence after reading results"
     saving = savings.of(view, change, basis if copies.is_empty() else f"{basis}, and without copying them")
-    if min(saving.share, view.us_of(quiet) / view.step_us) < MEDIUM:
+    if saving.share < MEDIUM:
         return
     host = view.trace.host_events
     longest = quiet.sort("duration_ns", descending=True)

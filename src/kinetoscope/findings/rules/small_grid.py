@@ -25,7 +25,7 @@ Source
 
 import re
 
-from kinetoscope.analysis.kernels.occupancy import fitted
+from kinetoscope.analysis.kernels.occupancy import blocks
 from kinetoscope.findings.rule import *
 
 BLOCK_A_CHANNEL = r"cudnn::bn_\w*1C11"
@@ -41,21 +41,18 @@ def find(view: RankView) -> Findings:
         return
     processors = device.multiprocessors
     long = view.known.filter((pl.col("part") == "compute") & (pl.col("duration_ns") >= LONG_NS))
-    kernels = (
-        fitted(long, device)
-        .filter(pl.col("blocks") <= USED * processors)
-        .with_columns(saved_ns=pl.col("duration_ns") * (1 - pl.col("blocks") / processors))
-    )
+    kernels = blocks(long).filter(pl.col("blocks") <= USED * processors)
+    kernels = kernels.with_columns(saved_ns=pl.col("duration_ns") * (1 - pl.col("blocks") / processors))
     kernels = savings.within_peaks(view, kernels)
     basis = f"the same work spread over {processors} multiprocessors, within the device's peak rates"
     for group, saving in savings.heaviest(view, kernels, "name", basis=basis):
         longest = group.sort("duration_ns", descending=True)
-        name, blocks, took = longest.select("name", "blocks", "duration_ns").row(0)
+        name, few, took = longest.select("name", "blocks", "duration_ns").row(0)
         if re.search(OF_A_LIBRARY, name):
             saving = savings.not_predicted(saving, "a library chose the kernel, and how it divides its work")
         yield Finding(
             subject=name,
-            title=f"{short_name(name)} uses {blocks} blocks on {processors} multiprocessors and takes "
+            title=f"{short_name(name)} uses {few} blocks on {processors} multiprocessors and takes "
             f"{numbers.time(took / 1000)}",
             saving=saving,
             at_least="info",

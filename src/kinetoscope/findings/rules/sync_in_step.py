@@ -153,6 +153,8 @@ def checks(view: RankView) -> pl.DataFrame:
 def _waits_in(view: RankView, ops: pl.DataFrame) -> pl.Series:
     """The synchronising calls inside of these ops."""
     host = view.trace.host_events
+    if ops.is_empty():
+        return host["id"].clear()
     inside = view.inside_of(ops["id"]).is_not_null()
     return host["id"].filter(inside & matching(host, "name", SYNCHRONIZATION))
 

@@ -50,6 +50,8 @@ def find(view: RankView) -> Findings:
     gaps = _unexplained(view)
     late = pl.col("launched_ns") >= pl.col("start_ns")
     silent, delayed = gaps.filter(late), gaps.filter(~late)
+    if max(view.us_of(one, "idle_ns") for one in (silent, delayed)) < HIGH * view.step_us:
+        return
     after_reading, of_lists = (
         2 * intervals.covered(intervals.union(spans(others)), silent) >= silent["idle_ns"]
         for others in (worked_on(view), tensors_of_lists.reading(view))

@@ -40,7 +40,8 @@ def find(view: RankView) -> Findings:
     if not in_single_precision(attention):
         others = others.join(attention, on="id", how="anti")
     chains = elementwise_chains(view.work, others)
-    if chains.is_empty():
+    saving = savings.fused(view, chains)
+    if savings.severity(saving) is None:
         return
     per_chain = chains.group_by("chain", maintain_order=True).agg(
         pl.len(),
@@ -53,7 +54,7 @@ def find(view: RankView) -> Findings:
         title=f"{view.counted(len(per_chain), 'eager elementwise chain')} per {view.unit} "
         f"({view.per_step(len(chains)):,.0f} kernels) could be fused",
         affected_us=view.us_of(chains),
-        saving=savings.fused(view, chains),
+        saving=saving,
         evidence=[evidence.of(view, "the longest chain: " + " → ".join(longest["op_name"][:10]), shown)],
         advice="Compile the function that holds the chain: one kernel then reads once and writes once.",
         snippet="@torch.compile\ndef activation(x): …",

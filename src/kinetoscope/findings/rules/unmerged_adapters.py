@@ -30,7 +30,7 @@ MANY = 10  # in a step
 
 
 def find(view: RankView) -> Findings:
-    if view.on_cpu or trains(view):
+    if view.on_cpu or not matching(view.trace.host_events, "name", LAYER).any() or trains(view):
         return
     work = view.work.filter(view.work["kind"] == "kernel").sort("device", "stream", "start_ns")
     layer = view.around(LAYER)
