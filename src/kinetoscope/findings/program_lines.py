@@ -11,13 +11,11 @@ from typing import NamedTuple
 import polars as pl
 
 from kinetoscope import numbers
-from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.attribution import lines_of_work
-from kinetoscope.analysis.origins.source import FileLine, Located, ProgramFiles
+from kinetoscope.analysis.origins.source import FileLine, Located, program_files
 from kinetoscope.analysis.passes.thread_lines import ThreadLine
 from kinetoscope.analysis.passes.whole_run import whole_run
 from kinetoscope.findings.rank_view import RankView
-from kinetoscope.sources.run import LoadedRun
 
 # A function is named where it has at least this share; its lines, from so many samples on.
 MOST = 1 / 3
@@ -97,12 +95,7 @@ def that_computes(view: RankView) -> Computing | None:
 def statement(view: RankView, op: int) -> Located | None:
     """The statement of the program that calls an op, with its file; None where no line is known."""
     file, _, number = ((view.lines.line(op) if view.lines else None) or "").rpartition(":")
-    return _files(view.run).located(FileLine(file, int(number))) if file else None
-
-
-@remembered
-def _files(run: LoadedRun) -> ProgramFiles:
-    return ProgramFiles(run.program)
+    return program_files(view.run).located(FileLine(file, int(number))) if file else None
 
 
 def never_waits(view: RankView) -> bool:

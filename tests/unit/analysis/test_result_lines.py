@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from kinetoscope.analysis.origins.results import ResultLines
-from kinetoscope.analysis.origins.source import FileLine, NotedLine
+from kinetoscope.analysis.origins.source import FileLine, NotedLine, ProgramFiles
 
 SOURCE = """\
 def score(logits, labels):
@@ -50,7 +50,7 @@ def rows(*numbers: int) -> list[NotedLine]:
 
 def works(*numbers: int, read: int = 0) -> bool | None:
     """Whether the last of these lines works on what one of them read."""
-    known = ResultLines(rows(*numbers), {"/home/serve.py": SOURCE})
+    known = ResultLines(rows(*numbers), ProgramFiles({"/home/serve.py": SOURCE}))
     last = (len(numbers) - 1) * EACH_US
     at = (pl.Series([ns], dtype=pl.Int64) for ns in (read * EACH_US + 5, last, last + EACH_US))
     return known.work(*at)[0]
@@ -83,7 +83,7 @@ def test_a_caller_that_the_step_did_not_come_by_is_not_known() -> None:
 
 
 def test_what_lies_before_a_read_is_not_known() -> None:
-    known = ResultLines(rows(18, 19), {"/home/serve.py": SOURCE})
+    known = ResultLines(rows(18, 19), ProgramFiles({"/home/serve.py": SOURCE}))
     none, some = pl.Series([None], dtype=pl.Int64), pl.Series([5], dtype=pl.Int64)
     assert known.work(none, some, some + 1)[0] is None
     assert known.work(some, some + 9, some)[0] is None
@@ -122,6 +122,6 @@ def others(scores):
     ],
 )
 def test_a_loop_fills_what_is_read_after_it(loop: int, read: int, fills: bool) -> None:
-    known = ResultLines([], {"/home/eval.py": LOOPS})
+    known = ResultLines([], ProgramFiles({"/home/eval.py": LOOPS}))
     assert known.fills(f"eval.py:{loop}", f"home/eval.py:{read}") is fills
     assert not known.fills(f"other.py:{loop}", f"home/eval.py:{read}")

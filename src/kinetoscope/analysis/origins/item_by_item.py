@@ -6,7 +6,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kinetoscope.analysis.origins.source import FileLine, Function, ProgramFile, ProgramFiles, last_name, root
+from kinetoscope.analysis.origins.source import (
+    FileLine,
+    Function,
+    ProgramFile,
+    last_name,
+    program_files,
+    root,
+)
 from kinetoscope.analysis.passes.samples import SampleTree, function_name, where_it_is
 from kinetoscope.analysis.passes.whole_run import RunPhase
 from kinetoscope.recording.whole_run import SampledPlace
@@ -20,7 +27,7 @@ LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.Genera
 
 def item_by_item(run: LoadedRun, rank: int, phase: RunPhase) -> dict[str, float]:
     """Seconds of a phase's samples by where such a statement begins (``train.py:12``), the longest first."""
-    tree, files, found = SampleTree(run.watched[rank]), ProgramFiles(run.program), dict[str, float]()
+    tree, files, found = SampleTree(run.watched[rank]), program_files(run), dict[str, float]()
     if any(name in text for text in run.program.values() for name in ELSEWHERE):
         return found
     below = list(_functions(tree, phase))

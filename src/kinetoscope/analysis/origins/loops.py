@@ -35,6 +35,7 @@ from kinetoscope.analysis.origins.source import (
     first_of,
     last_name,
     noted_lines,
+    program_files,
     stores,
 )
 from kinetoscope.sources.run import LoadedRun
@@ -105,14 +106,13 @@ def independent_loops(run: LoadedRun) -> Mapping[int, pl.DataFrame]:
     are not one pass's; and the ``sort``: whether each pass calls ``modules`` of its own, or the loop goes
     through ``parameters`` or other ``items``."""
     return {
-        rank: pl.DataFrame(list(_of_step(noted, run.program)), SCHEMA, orient="row")
+        rank: pl.DataFrame(list(_of_step(noted, program_files(run))), SCHEMA, orient="row")
         for rank, noted in run.lines.items()
     }
 
 
-def _of_step(noted: Trace, program: Mapping[str, str]) -> Iterator[_Nest]:
+def _of_step(noted: Trace, sources: ProgramFiles) -> Iterator[_Nest]:
     rows = noted_lines(noted)
-    sources = ProgramFiles(program)
     entered = list(_entered(rows, sources))
     host = noted.host_events
     ops = host.filter(matching(host, "category", "^cpu_op$")).sort("start_ns")

@@ -20,6 +20,7 @@ from kinetoscope.analysis.origins.source import (
     ProgramFiles,
     first_of,
     noted_lines,
+    program_files,
 )
 from kinetoscope.sources.run import LoadedRun
 
@@ -27,10 +28,10 @@ from kinetoscope.sources.run import LoadedRun
 class ResultLines:
     """The lines of one rank's step after those that read results; times are of the step with lines."""
 
-    def __init__(self, rows: Sequence[NotedLine], program: Mapping[str, str]) -> None:
+    def __init__(self, rows: Sequence[NotedLine], sources: ProgramFiles) -> None:
         self._rows = [row for row in rows if row.line is not None]
         self._starts = [row.start_ns for row in self._rows]
-        self._sources = ProgramFiles(program)
+        self._sources = sources
 
     def work(self, read_ns: pl.Series, since_ns: pl.Series, until_ns: pl.Series) -> pl.Series:
         """Whether most of the time between two moments after each read works on its result; null: unknown."""
@@ -109,7 +110,8 @@ class ResultLines:
 
 @remembered
 def result_lines(run: LoadedRun) -> Mapping[int, ResultLines]:
-    return {rank: ResultLines(noted_lines(noted), run.program) for rank, noted in run.lines.items()}
+    files = program_files(run)
+    return {rank: ResultLines(noted_lines(noted), files) for rank, noted in run.lines.items()}
 
 
 def _calls(line: Located, now: Located) -> bool:

@@ -25,6 +25,7 @@ from kinetoscope.analysis.origins.source import (
     ProgramFiles,
     last_name,
     noted_lines,
+    program_files,
     root,
 )
 from kinetoscope.sources.run import LoadedRun
@@ -71,15 +72,15 @@ def independent_calls(run: LoadedRun) -> Mapping[int, pl.DataFrame]:
     the first of them (``train.py:12``) and the ``module``'s class; the ``share`` of it that goes if they are
     one: nothing of the first, all of the others. ``passes`` is 1 and ``sort`` is ``calls``."""
     return {
-        rank: pl.DataFrame(list(_of_step(noted_lines(noted), run.program)), SCHEMA, orient="row")
+        rank: pl.DataFrame(list(_of_step(noted_lines(noted), program_files(run))), SCHEMA, orient="row")
         for rank, noted in run.lines.items()
     }
 
 
 def _of_step(
-    rows: Sequence[NotedLine], program: Mapping[str, str]
+    rows: Sequence[NotedLine], sources: ProgramFiles
 ) -> Iterator[tuple[int, int, int, str, str, int, float, str]]:
-    sources, over_ns = ProgramFiles(program), dict[int, int]()
+    over_ns = dict[int, int]()
     for calls in _by_caller(rows, sources):
         first = rows[calls[0].row]
         # Calls within calls that are found already go with these.

@@ -13,7 +13,9 @@ import polars as pl
 
 from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import MODULE
+from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.lines import FRAME
+from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -55,6 +57,7 @@ class Located(NamedTuple):
         return self.source.parts[self.statement] if self.source and self.statement else ()
 
 
+@remembered
 def noted_lines(trace: Trace) -> list[NotedLine]:
     """The lines and module calls of a step, in order, a line before what it calls; none of more than
     ``MOST``."""
@@ -130,15 +133,21 @@ class ProgramFiles:
         if file not in self._read:
             paths = [path for path in self._program if path == file or path.endswith(f"/{file}")]
             try:
-                self._read[file] = ProgramFile(self._program[paths[0]]) if len(paths) == 1 else None
+                read = ProgramFile(self._program[paths[0]]) if len(paths) == 1 else None
             except (SyntaxError, ValueError, RecursionError, MemoryError):
-                self._read[file] = None
+                read = None
+            self._read.setdefault(file, read)  # threads share the first's nodes
         return self._read[file]
 
     def located(self, line: FileLine) -> Located:
         source = self.of(line.file)
         statement = source.statement.get(line.number) if source else None
         return Located(source, statement, source.function[statement] if source and statement else None)
+
+
+@remembered
+def program_files(run: LoadedRun) -> ProgramFiles:
+    return ProgramFiles(run.program)
 
 
 def first_of(function: Function) -> ast.stmt:

@@ -34,6 +34,7 @@ from kinetoscope.analysis.origins.source import (
     last_name,
     noted_lines,
     parameters,
+    program_files,
     root,
     stores,
 )
@@ -107,17 +108,17 @@ def unchanged_normalizations(run: LoadedRun) -> Mapping[int, Mapping[str, list[b
 
 @remembered
 def _followed(run: LoadedRun) -> Mapping[int, tuple[_LinedStep, ModuleCalls]]:
-    found = ((rank, _of_step(noted, run.program)) for rank, noted in run.lines.items())
+    found = ((rank, _of_step(noted, program_files(run))) for rank, noted in run.lines.items())
     return {rank: followed for rank, followed in found if followed is not None}
 
 
-def _of_step(noted: Trace, program: Mapping[str, str]) -> tuple[_LinedStep, ModuleCalls] | None:
+def _of_step(noted: Trace, sources: ProgramFiles) -> tuple[_LinedStep, ModuleCalls] | None:
     """The way of a step, and the calls of modules by the line that calls them."""
     rows = noted_lines(noted)
     last = next((one.line for one in reversed(rows) if one.line is not None), None)
     if last is None:
         return None
-    step, calls = _LinedStep(program, last), ModuleCalls(list)
+    step, calls = _LinedStep(sources, last), ModuleCalls(list)
     within, comes_back = set[int](), False  # the ends of the modules' calls that run
     for lane, start_ns, end_ns, line, module in rows:
         if line is not None:
@@ -145,8 +146,8 @@ def _outermost(step: _LinedStep, calls: ModuleCalls) -> Iterator[_ModuleCall]:
 class _LinedStep:
     """A step's way through the program; what comes before its first line is its last, of the step before."""
 
-    def __init__(self, program: Mapping[str, str], last: FileLine) -> None:
-        self.sources, self.at = ProgramFiles(program), last
+    def __init__(self, sources: ProgramFiles, last: FileLine) -> None:
+        self.sources, self.at = sources, last
         self.times, self.places = list[int](), list[FileLine]()
         self.within, self.ended = list[Function | None](), set[Function | None]()
         self.callers: defaultdict[Function, set[FileLine]] = defaultdict(set)

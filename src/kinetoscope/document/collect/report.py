@@ -40,8 +40,9 @@ def build(run: LoadedRun, *, page: bool = False) -> Report:
         found = threads.submit(findings.findings, run, proven)
         if is_large or pl.thread_pool_size() == 1:  # few events: calls wait for Python's lock
             wait([found])
-        if is_large:
-            _replayed_last(run)
+        if is_large:  # once it has its row, nothing asks for replays: their graphs are large
+            replay.replay(run)
+            alone.forget(run)
         report = _report(run, proven, found)
     if not page:
         return report
@@ -57,12 +58,6 @@ def _asked_first(run: LoadedRun) -> None:
     devices.launching(run)
     for trace in run.traces:
         launches.forget(trace)
-
-
-def _replayed_last(run: LoadedRun) -> None:
-    """The row of the replay, after which nothing asks for replays: their graphs are large."""
-    replay.replay(run)
-    alone.forget(run)
 
 
 def _report(run: LoadedRun, proven: Measurements, found: Future[list[FindingRow]]) -> Report:

@@ -67,7 +67,7 @@ def find(view: RankView) -> Findings:
 
 def _copies(view: RankView, lists: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     """Copies to the device of tensors of lists, all but a step's first: the time until the next list's memory
-    is taken (``lane``, ``start_ns``, ``duration_ns``), and the waits in it; none where fewer than ``MANY`` per
+    is taken (``lane``, ``start_ns``, ``duration_ns``), and the waits in it; none where fewer than ``MANY`` a
     step are copied."""
     launches = view.kernels("^Memcpy HtoD")["launch"].drop_nulls()
     copying = view.inside_of(view.called["id"]).gather(launches)
