@@ -220,8 +220,7 @@ def _code(row: FindingRow, program: Sequence[SourceFile]) -> Iterator[dict[str, 
 
 
 def query(run: LoadedRun, sql: str, limit: int = 50) -> FullAnswer:
-    """The rows that one SELECT finds, at most ``limit`` of them. Raises UsageError where the statement cannot
-    be run."""
+    """At most ``limit`` rows that one SELECT finds. Raises UsageError where it cannot be run."""
     found = selected(run, sql)
     if found.is_empty():
         return FullAnswer(cannot_answer=_no_rows(run, sql))

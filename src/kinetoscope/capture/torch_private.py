@@ -145,8 +145,7 @@ def backend_of(compiler: Any) -> BackendCall:
 
 
 def hide_from_dynamo(*functions: Callable[..., Any], callees: bool = False) -> None:
-    """Keep Dynamo from compiling these functions where the user's compiled code happens to call them; with
-    ``callees``, whatever they call as well."""
+    """Keep Dynamo from compiling these functions in the user's code; with ``callees``, all they call."""
     import torch._C._dynamo.eval_frame as evaluation
 
     action = evaluation._FrameAction

@@ -110,8 +110,7 @@ class _VerbParser(argparse.ArgumentParser):
     """The parser of one verb's words; a program's words, which may look like options, it leaves alone."""
 
     def divided(self, words: Sequence[str]) -> tuple[list[str], list[str] | None]:
-        """Split the words: ours, and the program's from the first that is no option and no option's value
-        (None for a verb that runs no program)."""
+        """Split the words: ours, and the program's (None for a verb that runs no program)."""
         if not any(action.nargs == argparse.REMAINDER for action in self._actions):
             return list(words), None
         options = self._option_string_actions

@@ -85,8 +85,7 @@ def _lanes(trace: Trace, frames: dict[str, int], *, several: bool) -> list[Profi
 
 
 def _by_line(run: LoadedRun, trace: Trace, frames: dict[str, int], *, several: bool) -> Samples | None:
-    """The time of a rank's device work (without any, of its ops) by the modules, line and op that it came
-    from; None where no line was noted."""
+    """A rank's device work (or its ops) by the module, line and op it came from; None: no line was noted."""
     if (lines := op_lines(run).get(trace.rank)) is None:
         return None
     host, device = trace.host_events, trace.device_events

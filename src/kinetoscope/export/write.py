@@ -19,8 +19,7 @@ Format = Literal["perfetto", "speedscope"]
 
 
 def rendered(run: LoadedRun, to: Format, path: Path) -> bytes:
-    """The content of a file of that name: Perfetto's own format where it ends in ``.pftrace``, compressed
-    where it ends in ``.gz``."""
+    """The content of a file of that name: ``.pftrace`` is Perfetto's own format, ``.gz`` compressed."""
     if to == "speedscope":
         content = speedscope.render(run)
     else:

@@ -65,9 +65,8 @@ def _placed(trace: TraceFile, data: bytes, store: Store, job: str, *, was_kept: 
 def gather(
     found: Found, store: Store, engine: Engine, progress: Progress | None = None
 ) -> tuple[list[PackedPart], list[str]]:
-    """One part a rank, and sentences on what is not among them. ``progress``: called with how many traces are
-    done, and how many there are. Raises InputError where nothing at all can be read; the message says why of
-    the first."""
+    """One part a rank, and sentences on what is not among them. ``progress``: called with traces done, and
+    all of them. Raises InputError where nothing at all can be read, with the reason of the first."""
     spool = Spool()
     parts, failures = readable(lambda url: spool.laid_by(packed(content(url), url)), found.parts)
     for done, one in enumerate(mapped(found.traces, store, engine), 1):

@@ -93,8 +93,7 @@ class Spool:
         self._file: IO[bytes] | None = None
 
     def laid_by(self, part: PackedPart) -> PackedPart:
-        """The part without its bytes, which are read again when it is unpacked; itself where there is no
-        room for them."""
+        """The part without its bytes, read again when unpacked; itself where there is no room."""
         try:
             if self._file is None:
                 # Unbuffered: what does not fit must not be tried again at the next reading.
@@ -129,8 +128,7 @@ class PackedPart(RankPart, frozen=True, eq=False):
 
 
 def packed(data: bytes, where: str) -> PackedPart:
-    """A part to be unpacked later. Raises InputError where the bytes are no part, or one of another
-    version."""
+    """A part to be unpacked later. Raises InputError for bytes that are none of this version."""
     whole = decode(data, where)
     return PackedPart(whole.facts, _EMPTY["collectives"], _EMPTY["kernels"], whole.steps, packed=data)
 

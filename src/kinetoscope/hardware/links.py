@@ -33,8 +33,7 @@ LINKS = (
 
 
 def link(name: str) -> float | None:
-    """Bytes/s of one direction between two devices of that name (as torch has it) of a host; None: not
-    known."""
+    """Bytes/s of one direction between two devices of that name (torch's) of a host; None: unknown."""
     if re.search(r"\bMIG\b|\bGRID\b", name):
         return None
     return next((rate for pattern, rate in LINKS if re.search(pattern, name, re.IGNORECASE)), None)

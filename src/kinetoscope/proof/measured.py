@@ -43,8 +43,7 @@ class SecondRecording(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def after(before: LoadedRun, later: LoadedRun) -> SecondRecording:
-    """Compare two recordings of one program. Raises InputError where one of them does not have the time of at
-    least two steps without the profiler."""
+    """Compare two recordings of one program. Raises InputError for fewer than two unprofiled steps."""
     from kinetoscope.findings.registry import find  # with it comes what finds; the row needs nothing of it
 
     first, second = _steps_us(before), _steps_us(later)

@@ -251,8 +251,7 @@ def _holds_something(path: Path) -> bool:
 
 
 def opened(folder: Path) -> Manifest:
-    """The manifest of a recording, with what its processes left where none lived to merge it. Raises
-    InputError where the manifest cannot be used."""
+    """A recording's manifest, merged from what its processes left if need be. Raises InputError."""
     manifest = manifests.read(folder)
     reports = read_ranks(folder) if manifest.exit == "running" else []
     if not reports:
@@ -272,8 +271,7 @@ def _merged(manifest: Manifest, reports: Sequence[RankReport]) -> Manifest:
 
 
 def begin(folder: Path, command: tuple[str, ...], options: object) -> None:
-    """Write the manifest that says that a run has begun, with these options of capture. Raises UsageError
-    where nothing can be written there."""
+    """Write the manifest of a run that has begun. Raises UsageError where nothing can be written."""
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
     given = msgspec.to_builtins(options)
     try:

@@ -12,8 +12,7 @@ MOST = 256 << 20  # bytes of a document that is read whole
 
 
 def opened(path: Path) -> BinaryIO:
-    """A regular file, opened to be read. Raises OSError where it is not there, or a folder, pipe, socket or
-    device."""
+    """A regular file, opened to be read. Raises OSError where none is there, or it is none."""
     return open(path, "rb", opener=_opener)
 
 

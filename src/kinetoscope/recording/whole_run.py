@@ -28,8 +28,7 @@ LONGEST_S = 1e9
 
 
 class SampledPlace(msgspec.Struct, frozen=True, array_like=True):
-    """A function, by its file, its name and the line on which it begins; ``file`` is empty where torch or
-    Python does what ``name`` says."""
+    """A function by file, name and first line; ``file`` is empty where torch or Python does ``name``."""
 
     file: str
     name: str

@@ -46,8 +46,7 @@ def _holds(item: Path, path: Path) -> bool:
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder, if it is not there. Raises UsageError where the folder that it belongs into is
-    missing, or a file stands there."""
+    """Make the folder, if it is not there. Raises UsageError where it cannot be made."""
     if not path.absolute().parent.is_dir():
         raise UsageError(
             "the folder to write into does not exist", where=f"-o {path}", hint=f"mkdir -p {path.parent}"
@@ -61,8 +60,7 @@ def make_folder(path: Path) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write the file next to its place and rename it: an interruption leaves what was there before. Raises
-    UsageError where the system does not let us."""
+    """Write the file under another name and rename it, so that none is left in part. Raises UsageError."""
     try:
         if path.exists() and not path.is_file():  # a device or a pipe
             path.write_bytes(content)

@@ -67,8 +67,7 @@ class Annotation(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """An entry's notes: the ``metadata`` that the program had set, and what was ``compiling``, as torch names
-    compilations; empty where it was nothing."""
+    """An entry's notes: the program's ``metadata``, and what was ``compiling``; empty where nothing was."""
 
     metadata: str
     compiling: str

@@ -34,8 +34,7 @@ MOST_DEVICES = 1 << 16
 
 
 def read(path: Path) -> Snapshot:
-    """The snapshot in a file. Raises InputError where it is no snapshot, is damaged, or holds more than plain
-    data."""
+    """The snapshot in a file. Raises InputError where it is none, damaged, or more than plain data."""
     try:
         if path.suffix == ".gz":
             data = unpacked(path)

@@ -89,8 +89,7 @@ def text(value: str) -> str:
 
 
 def snapshot(content: Any) -> tuple[dict[str, object], list[array[int]]]:
-    """A snapshot's segments, names and settings, and the columns of its history. Raises MALFORMED where it is
-    none."""
+    """A snapshot's segments, names and settings, and its history in columns. Raises MALFORMED."""
     content = {"segments": content} if isinstance(content, list) else content  # as memory_snapshot() gives it
     stacks, pools, contexts = Stacks(), {(0, 0): 0}, {("", ""): 0}
     segments, blocks = content["segments"], [block for one in content["segments"] for block in one["blocks"]]

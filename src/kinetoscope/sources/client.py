@@ -31,8 +31,7 @@ class ClientTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(path: Path) -> ClientTimes:
-    """The result in a file, the last one of several. Raises InputError where it cannot be read, or holds no
-    time per token."""
+    """The last result in a file. Raises InputError where it cannot be read, or holds no time per token."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:

@@ -39,8 +39,7 @@ NO_RANKS = {
 
 
 class TraceFile(NamedTuple):
-    """The place of a trace, its rank by the recording or the file's name, a mark that changes with the file,
-    and the host where a recording names it."""
+    """A trace's place, rank, a mark that changes with the file, and its host where a recording names it."""
 
     url: str
     rank: int | None
@@ -76,8 +75,7 @@ def is_remote(url: str) -> bool:
 
 def find(inputs: Iterable[str | Path]) -> Found:
     """The files of inputs: files, folders (however deep), patterns (``runs/*/rank*.json.gz``) and buckets.
-    Raises InputError where an input is not there, MissingDependencyError where a bucket needs a library that
-    is not installed."""
+    Raises InputError where one is not there, MissingDependencyError where a bucket needs a library."""
     found, inputs = Found(), list(map(str, inputs))
     for text in inputs:
         if is_remote(text):

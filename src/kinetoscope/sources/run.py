@@ -63,8 +63,7 @@ MOST_OTHERS = 2048  # files of a folder that are opened and turn out to be no tr
 
 
 class MemoryFiles(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """A snapshot of one rank's allocator, and its program's own account; read on first use, since it may be
-    large."""
+    """A snapshot of a rank's allocator, and its program's own account; read on first use: it may be large."""
 
     rank: int
     path: Path
@@ -365,8 +364,7 @@ def _of_rank(of_captures: Sequence[Trace], trace: Trace) -> list[Trace]:
 
 
 def _numbered(folder: Path, record: RankRecord, read: Callable[[Path], Trace]) -> list[Capture | None]:
-    """The captures that a recording's replays name by their number; a file that holds several stands there as
-    often. None where one cannot be read."""
+    """The captures that a recording's replays name by number; None for one that cannot be read."""
     listed = record.captures[:MOST_CAPTURES]
     found = {path: _attempted(partial(read, folder / path))[0] for path in dict.fromkeys(listed)}
 
@@ -398,8 +396,7 @@ def _of_ranks(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
 
 
 def _without_copies(traces: list[Trace]) -> tuple[list[Trace], list[str]]:
-    """The traces without copies of others, and a sentence on each: they are of one rank, with the same events
-    from the same moment on."""
+    """The traces without copies (of one rank, the same events from one moment on), and a sentence on each."""
     first: dict[tuple[object, ...], Trace] = {}
     said: list[str] = []
     for trace in traces:

@@ -61,8 +61,7 @@ def verdict(interval: Ratio, *, noise_floor: float = 0.0) -> Verdict:
 
 
 def stands(interval: Ratio, near: float) -> Stands:
-    """The verdict on two versions: the same, where the whole interval contains 1 and is nearer to it than the
-    fraction ``near``."""
+    """The verdict on two versions: ``same`` where the interval has 1 and is nearer to it than ``near``."""
     known = verdict(interval)
     is_near = 1 - near <= interval.low and interval.high <= 1 + near
     return "same" if known == "cannot tell" and is_near else known

@@ -121,8 +121,7 @@ class Workers:
 
 
 def program() -> str:
-    """The code of a decoding process, started without the site packages and the user's settings (``-I
-    -S``)."""
+    """The code of a decoding process, started without site packages and settings (``-I -S``)."""
     homes = [str(Path(__file__).resolve().parents[2]), str(Path(msgspec.__file__).resolve().parents[1])]
     return f"import sys; sys.path += {homes!r}; from kinetoscope.trace.decoding.spans import serve; serve()"
 

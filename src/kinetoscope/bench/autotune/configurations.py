@@ -70,8 +70,7 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def parse_configuration(text: str) -> dict[str, int]:
-    """``XBLOCK=128,num_warps=8`` (also separated by spaces) as a configuration. Raises UsageError where it is
-    not of that form."""
+    """``XBLOCK=128,num_warps=8`` (or with spaces) as a configuration. Raises UsageError for other text."""
     configuration: dict[str, int] = {"num_warps": 4, "num_stages": 1}
     for part in re.split(r"[,\s]+", text.strip()):
         name, equals, value = part.partition("=")

@@ -133,8 +133,7 @@ def read(path: Path) -> ModuleSource | None:
 
 
 def _kernel(definition: Definition, source: str) -> KernelSource:
-    """A kernel with its own source: the second argument of ``async_compile.triton(name, source, …)`` and
-    ``cpp_pybinding(types, source, …)``."""
+    """A kernel with its own source: the second argument of ``async_compile.triton`` and ``cpp_pybinding``."""
     text = source[definition.start : definition.end]
     (statement,) = ast.parse(text).body
     match statement:

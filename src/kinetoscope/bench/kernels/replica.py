@@ -73,9 +73,8 @@ def _fits(saved: SavedTensor, shape: Sequence[int], dtype: str) -> bool:
 
 
 class Replica:
-    """A kernel that can be launched. ``kernel``: its source. ``configuration``: blocks, warps and stages to
-    use; None lets Inductor choose as it does in the model. Raises ReplayError where its source does not load
-    here."""
+    """A kernel that can be launched. ``configuration``: blocks, warps and stages to use; None lets Inductor
+    choose as it does in the model. Raises ReplayError where its source does not load here."""
 
     def __init__(self, kernel: KernelSource, configuration: Configuration | None = None) -> None:
         self.kernel = kernel

@@ -92,8 +92,7 @@ _TYPE = re.compile(r"(?P<dtype>\w+)\[(?P<shape>[^\]]*)\]\[(?P<stride>[^\]]*)\](?
 
 
 def parse(comment: str) -> Fragment:
-    """Read the comment above a kernel. Raises FragmentError where there is no fragment in it, or a line of it
-    has another form."""
+    """Read the comment above a kernel. Raises FragmentError where it holds no fragment of this form."""
     _, head, text = comment.partition(HEAD)
     if not head:
         raise FragmentError("the kernel has no graph fragment")

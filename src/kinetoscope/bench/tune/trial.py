@@ -113,8 +113,7 @@ class StepClock:
         self.stopped = False
 
     def tick(self, signal: Signal, key: Hashable, name: str) -> None:
-        """One of the sources of steps ticked. Raises Enough where so many steps were wanted, or no more time
-        is to be spent."""
+        """A source of steps ticked. Raises Enough after the steps or the time that were wanted."""
         if self.stopped:
             return
         now = time.perf_counter()

@@ -219,8 +219,7 @@ def _between(least: float, value: float, most: float) -> float:
 
 
 def _fitting_s(pair_s: float, timed_s: float, budget_s: float, step_s: float) -> float:
-    """Seconds of a run of which ``PAIRS`` fit into the budget, by how long the first pair took, whose runs
-    were timed for ``timed_s``."""
+    """Seconds of a run of which ``PAIRS`` fit into the budget, by how long the first pair took."""
     started_s = max(0.0, pair_s / 2 - timed_s)
     fitting_s = (budget_s - pair_s) / (2 * (PAIRS - 1)) - started_s
     return _between(max(LEAST_SECONDS, min(TIMED_STEPS * step_s, timed_s)), fitting_s, SECONDS)

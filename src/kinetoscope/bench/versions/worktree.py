@@ -32,8 +32,7 @@ class Version:
     instead_of: Path | None = None
 
     def environment(self) -> dict[str, str]:
-        """Python's search path with entries of this checkout where the other's stood: otherwise both
-        versions would import the same modules."""
+        """Python's search path with this checkout where the other stood, so that versions differ."""
         entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         return {"PYTHONPATH": os.pathsep.join(str(self._here(Path(entry))) for entry in entries if entry)}
 

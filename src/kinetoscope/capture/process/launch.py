@@ -51,8 +51,7 @@ class ProgramCommand:
 
 def program(words: Sequence[str]) -> ProgramCommand:
     """The command line of ``script.py args…``, ``-m module args…``, or another program that starts Python.
-    Raises UsageError where there is nothing to run, or no module is named, and InputError where the script
-    does not exist."""
+    Raises UsageError where nothing is named, and InputError where the script does not exist."""
     interpreter = [sys.executable, *_interpreter_flags()]
     if words[:1] == ["-m"]:
         if len(words) < 2:

@@ -62,9 +62,8 @@ def listed(which: str) -> frozenset[int]:
 
 
 def is_recorded(which: str, rank: int, variables: "Mapping[str, str]") -> bool:
-    """Whether this rank is of those to record: ``all``, the ``first``, the first of each of the ``hosts``, or
-    a list (see ``listed``). Where no launcher says which rank of its host this is, rank 0 stands for the
-    hosts."""
+    """Whether this rank is recorded: of ``all``, the ``first``, the first of each of the ``hosts``, or a list
+    (see ``listed``). Where no launcher says which rank of its host this is, rank 0 stands for the hosts."""
     match which:
         case "all":
             return True

@@ -67,8 +67,7 @@ def _compiled(log: Path | None) -> Iterator[str]:
 
 
 def is_own(path: str) -> bool:
-    """Whether a file is of the program: of no installed library, nor Python's own, nor ours, nor written by
-    Inductor."""
+    """Whether a file is the program's: of no library, nor Python's, nor ours, nor written by Inductor."""
     return not (is_foreign(path) or _is_installed(path) or _is_generated(path))
 
 

@@ -108,8 +108,7 @@ class Places:
         self.lines: dict[tuple[str, str, int, int], tuple[int, str]] = {}
 
     def path(self, codes: list[tuple[CodeType, int]]) -> list[Key]:
-        """The path of a stack, the outermost first. ``codes``: of each frame the code and where in it the
-        frame is, the innermost first."""
+        """The path of a stack, outermost first, by each frame's code and place, innermost first."""
         keys: list[Key] = []
         does = ""
         imports = 0
@@ -184,8 +183,7 @@ class Places:
 
 
 def _waits(code: CodeType, at: int, line: int) -> str:
-    """The name of the wait that the instruction at ``at``, of a line, is if it calls a function in C; empty:
-    of none."""
+    """The name of the wait that the instruction at ``at`` of a line is, where it calls C; or empty."""
     instructions = code.co_code
     if instructions[at] in ENTERS or (instructions[at] in CALLS and instructions[at - 2] == LOADS_ENTER):
         return LOCKED

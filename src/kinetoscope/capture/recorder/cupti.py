@@ -144,8 +144,7 @@ def waits(frame: FrameType) -> bool:
 
 
 def _switches(tasks: Path) -> dict[str, str] | None:
-    """How often each other thread has been given a processor and has left it; None where that is unknown,
-    or one is running."""
+    """How often each other thread got a processor and left it; None: unknown, or one is running."""
     own = str(threading.get_native_id())
     counted: dict[str, str] = {}
     try:

@@ -34,8 +34,7 @@ ANEW = 8
 
 
 class GraphCaptures:
-    """Records captures, one after the other, into numbered files next to ``trace``, that of the recorded
-    steps."""
+    """Records captures, one after the other, into numbered files next to the ``trace`` of the steps."""
 
     def __init__(self, device: TorchDevice, trace: Path) -> None:
         self.device, self.trace = device, trace
@@ -61,8 +60,7 @@ class GraphCaptures:
         return False
 
     def seen(self, graph: Any, session: KinetoSession | None) -> None:
-        """A capture that is about to begin will be in the recording of the first steps; its lines go into the
-        ``session``, if any."""
+        """A capture of the first steps' recording begins; its lines go into the ``session``, if any."""
         self.numbers[graph] = len(self.paths)
         self.paths.append(self.first)
         if session is not None and hindrance() is None:

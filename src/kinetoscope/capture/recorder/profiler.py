@@ -545,8 +545,7 @@ class TorchDevice:
         return self.captures.occupied()
 
     def release(self) -> bool:
-        """Take out of the process what ended sessions left in it, where that cannot harm the program; False:
-        something of them stays."""
+        """Take out what ended sessions left in the process, where safe; False: something stays."""
         import torch
 
         if not torch.cuda.is_initialized():

@@ -201,8 +201,7 @@ class Recorder:
         self.context.saved()
 
     def budget_spent(self, why: str) -> None:
-        """The provisional recording is to end, as soon as that harms nothing; called until it has, from a
-        thread of its own."""
+        """Ends the provisional recording once that harms nothing; called by a thread until it has."""
         self.provisional.why = why
         self.main_thread.soon()
 

@@ -22,8 +22,7 @@ from kinetoscope.capture import torch_private
 
 
 class _Returned(ctypes.Structure):
-    """A ``std::unique_ptr`` as a function returns it: at an address that the caller gives, as it does for any
-    structure of more than two words."""
+    """A ``std::unique_ptr`` as a function returns it: at an address that the caller gives."""
 
     _fields_ = (("result", ctypes.c_void_p), ("unused", ctypes.c_void_p * 3))
 

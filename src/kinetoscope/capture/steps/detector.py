@@ -213,8 +213,7 @@ class StepDetector:
         return True
 
     def _moves(self, source: Source, thread: int) -> bool:
-        """Whether the leader's calls come from this thread from now on; no other source takes its place while
-        they come at all."""
+        """Whether the leader's calls come from this thread from now on; no other source leads then."""
         self._silence.clear()
         if self.fixed or source[0] not in ("request", "module", "compiled"):
             return False

@@ -172,8 +172,7 @@ class TimedFunction:
 
 
 class Ledgers(NoLedgers):
-    """The three ledgers of a process: installed while steps are timed, gone while Dynamo compiles and
-    afterwards."""
+    """The three ledgers of a process: installed while steps are timed, gone while Dynamo compiles."""
 
     def __init__(self, imports: ImportWatch | None = None) -> None:
         self.data, self.ready, self.sync = Ledger(), Ledger(), Ledger()
@@ -212,8 +211,7 @@ class Ledgers(NoLedgers):
             gc.callbacks.append(self._collection)
 
     def listen(self, heard: Callable[[object], None] | None) -> None:
-        """Have each call that waits for the device call this first with its object, from now on; None: no
-        more."""
+        """Have each call that waits for the device call this first with its object; None: no more."""
         self.sync.heard = heard
         if not self.measuring:
             self._watch([*self._waits()] if heard is not None else [])

@@ -29,8 +29,7 @@ def has_compile_log(item: Path) -> bool:
 
 
 def companions(item: Path) -> list[Path]:
-    """Files that are read together with a log or a folder of logs, and may lie outside of it; they need not
-    be there."""
+    """Files that are read with a log or a folder of logs, and may lie outside of it, or not exist."""
     return dedicated_logs(item) if item.is_dir() else [next_to(item, name) for name in SIDECARS]
 
 

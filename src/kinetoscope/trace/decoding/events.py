@@ -16,8 +16,7 @@ Label = str | int | float | bool | None
 
 
 class Args(msgspec.Struct, frozen=True, gc=False):
-    """The keys of an event's ``args`` that are read. Numbers are ``Any``: producers write them as text,
-    too."""
+    """The keys of an event's ``args`` that are read. ``Any``: producers write numbers as text, too."""
 
     external_id: Any = msgspec.field(default=ABSENT, name="External id")
     external_id_2021: Any = msgspec.field(default=ABSENT, name="external id")
