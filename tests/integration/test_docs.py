@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from command import ENVIRONMENT, RECORDING, ROOT
+from programs import QUICK_ENDS
 
 FIXTURES = ROOT / "tests" / "fixtures"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -52,7 +54,7 @@ def test_examples_run(page: Path, inputs: Path) -> None:
     done = subprocess.run(
         [sys.executable, f"{page.stem}.py"],
         cwd=inputs,
-        env=ENVIRONMENT,
+        env=ENVIRONMENT | {"PYTHONPATH": os.pathsep.join((ENVIRONMENT["PYTHONPATH"], str(QUICK_ENDS)))},
         capture_output=True,
         text=True,
         check=False,

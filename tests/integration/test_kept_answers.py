@@ -347,21 +347,46 @@ def test_what_is_read_next_to_a_log_is_part_of_the_question(
     assert len(known) == 7
 
 
+# Runs what it is asked to, and says which files of a folder were opened.
 PROGRAM = """
-import os, sys
-top, seen = sys.argv[1], set()
+import json, os, sys
+seen = set()
 def hook(event, arguments):
     if event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], (str, os.PathLike)):
         seen.add(os.path.abspath(arguments[0]))
 sys.addaudithook(hook)
 from kinetoscope.cli import main
 sys.stdout = open(os.devnull, "w")
-for words in sys.argv[3:]:
-    main([words.split()[0], sys.argv[2], *words.split()[1:]])
-for path in sorted(seen):
-    if path.startswith(top + os.sep):
-        print(path, file=sys.__stdout__)
+for line in sys.stdin:
+    top, item, verbs = json.loads(line)
+    seen.clear()
+    for verb, *words in map(str.split, verbs):
+        main([verb, item, *words])
+    inside = [path for path in seen if path.startswith(top + os.sep)]
+    print(json.dumps(inside), file=sys.__stdout__, flush=True)
 """
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[Callable[[Path, Path, list[str]], set[str]]]:
+    """The files of a folder that verbs open of an item in it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        env=ENVIRONMENT | {"KINETOSCOPE_CACHE": "0"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def asked(top: Path, item: Path, verbs: list[str]) -> set[str]:
+        print(json.dumps([str(top), str(item), verbs]), file=process.stdin, flush=True)
+        return {path for path in json.loads(process.stdout.readline()) if os.path.exists(path)}
+
+    yield asked
+    process.stdin.close()
+    process.wait()
 
 
 @pytest.mark.parametrize(
@@ -377,21 +402,16 @@ for path in sorted(seen):
     ],
 )
 def test_every_file_that_is_read_is_part_of_the_question(
-    name: str, verbs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, verbs: list[str], opened: Callable[[Path, Path, list[str]], set[str]], tmp_path: Path
 ) -> None:
     """Python tells of each file and folder that it opens."""
     top, out = tmp_path / "inputs", tmp_path / "out"
     shutil.copytree((FIXTURES / name).parent, top)
     out.mkdir()
     item = top / Path(name).name
-    words = [verb.format(out) for verb in verbs]
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(top), str(item), *words],
-        env=ENVIRONMENT | {"KINETOSCOPE_CACHE": "0"}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    opened = {path for path in done.stdout.splitlines() if os.path.exists(path)}
-    assert opened
-    assert opened <= {os.path.abspath(path) for path, _ in kept._facts(item)}
+    found = opened(top, item, [verb.format(out) for verb in verbs])
+    assert found
+    assert found <= {os.path.abspath(path) for path, _ in kept._facts(item)}
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {

@@ -7,6 +7,7 @@ import atexit
 import gc
 import importlib
 import sys
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 gc.set_threshold(100_000, 20, 20)
@@ -17,14 +18,20 @@ ASKED_BY = ("torch._decomp", "torch._dynamo", "torch._inductor", "torch._prims",
 
 
 class LoadsMetas:
-    """Puts torch's own module in the place of the empty one before any module is loaded that asks for it."""
+    """Gives torch an empty module, and its own before any module is loaded that asks for it."""
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name == METAS:
+            return ModuleSpec(name, self)
         if name in ASKED_BY:
             sys.meta_path.remove(self)
             del sys.modules[METAS]
             importlib.import_module(METAS)
+        return None
+
+    def create_module(self, spec: ModuleSpec) -> None: ...
+
+    def exec_module(self, module: ModuleType) -> None: ...
 
 
-sys.modules[METAS] = ModuleType(METAS)
 sys.meta_path.insert(0, LoadsMetas())

@@ -44,7 +44,7 @@ def servers(draw: st.DrawFn) -> Server:
 
 
 @given(servers())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 def test_launches_tell_the_steps_that_marks_would(made: Server) -> None:
     marked, bare = trace(*made.events), trace(*without_marks(made.events))
     assert marks(marked).found_by == "annotation"
