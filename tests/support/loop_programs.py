@@ -250,7 +250,7 @@ def estimate_loss():
 optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
 iteration = 0
 while True:
-    if iteration % 40 == 0:
+    if iteration % 500 == 0:
         estimate_loss()
     began = time.perf_counter()
     net(batch()).square().mean().backward()

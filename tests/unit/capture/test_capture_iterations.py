@@ -60,6 +60,17 @@ def test_calls_in_the_loop_that_an_optimizer_steps_in_are_evaluation() -> None:
     assert not found.looking
 
 
+def test_calls_before_the_first_step_in_the_loop_that_an_optimizer_steps_in_are_evaluation() -> None:
+    """``for step in range(10000): if step % 500 == 0: estimate_loss()`` of nanoGPT."""
+    found = Iterations()
+    for _ in range(20):
+        found.acted()
+    found.stepped(between=lambda: True)
+    assert found.looking  # each iteration may have one step
+    found.stepped(between=lambda: True)
+    assert not found.looking
+
+
 def test_each_of_two_optimizers_may_step_once_in_the_loop_that_acts() -> None:
     found = Iterations()
     for _ in range(3):

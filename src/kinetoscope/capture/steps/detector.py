@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, get_args
 
 from kinetoscope.capture.steps.call_sites import KEPT, UNKNOWN_STACK, CallLoop, CallStack, period
 from kinetoscope.capture.steps.iterations import Iterations
-from kinetoscope.capture.steps.loops import UNSHOWN, Loop, OuterLoop, Position
+from kinetoscope.capture.steps.loops import UNSHOWN, Loop, OuterLoop, Position, Site
 
 # The kinds of sources, the surest sign of a step first.
 Kind = Literal["user", "iteration", "optimizer", "request", "module", "compiled", "graph", "range", "loop"]
@@ -136,6 +136,7 @@ class StepDetector:
         self.loop = CallLoop()  # the leader's calls, where it is called
         self.outer = OuterLoop(())  # the loop around the one of these
         self.around: list[Loop] = []  # the loops around the leader's first call
+        self._acted_at: Site = ()  # from where the model was first called without gradients
         self.passes_lead = False  # the passes of ``outer`` are the steps
         self.waits: dict[int, CallLoop] = {}  # of threads, until a source leads
         self.over: set[Source] = set()  # they led, and ticked no more
@@ -166,6 +167,7 @@ class StepDetector:
             if (boundary := self._between_updates(signal, source, stack)) is not None:
                 return boundary
         elif signal in ACTING and not self.fixed:
+            self._acted_at = self._acted_at or stack.site()
             self.iterations.acted(key, fed=signal == "fed acting module")
         if source == self.leader:
             return self._leader_ticked(signal, source, thread, stack)
@@ -294,7 +296,9 @@ class StepDetector:
                 self.leader, self.index, self._passing = ITERATION, 2, 0
                 return Boundary(ITERATION, "leads", 3)
         elif signal == "optimizer":
-            self.iterations.stepped(source)
+            self.iterations.stepped(
+                source, between=lambda: bool(self.around) and self.around[-1].holds(self._acted_at)
+            )
             since = next((at for at, turn in enumerate(reversed(self.turns)) if turn == source), 0)
             self.turns.append(source)
             if self.wanted is not None or self._whole or source == self.leader:

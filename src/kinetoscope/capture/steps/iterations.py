@@ -67,10 +67,13 @@ class Iterations:
         self._fed += fed
         return self.found is not None
 
-    def stepped(self, optimizer: Hashable = 0) -> None:
+    def stepped(self, optimizer: Hashable = 0, *, between: Callable[[], bool] = lambda: False) -> None:
+        """An optimizer steps. ``between``: whether the first calls without gradients were made in the very
+        loop in which it does; asked once a run."""
         if self._updates == 0:
             acts = self._acts.total()
             self.looking = self.looking and acts >= FEWEST and 2 * self._fed < acts
         self._updates += 1
         self._of_one[optimizer] += 1
-        self.looking = self.looking and self._updates <= MOST_STEPS
+        again = self._of_one[optimizer] == FEWEST
+        self.looking = self.looking and self._updates <= MOST_STEPS and not (again and between())
