@@ -167,8 +167,8 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     loader_workers: int | None = None  # processes of the data loader that was waited for last; 0: it has none
     padding: BatchPadding | None = None  # None: no mask of it was seen
     labels: LossLabels | None = None  # None: none were seen
-    # of the outermost calls of modules in the step with lines, which gets what an earlier one got, with the
-    # same weights: (3, 5) where the sixth repeats the fourth
+    # of the calls of modules in the step with lines, which gets what an earlier one got, with the same
+    # weights: (3, 5) where the sixth repeats the fourth
     same_calls: tuple[tuple[int, int], ...] = ()
     collects_at: str | None = None  # the line that requests collections of garbage: train.py:12
     levels: tuple[StepLevel, ...] = ()  # the step, then what it is made of, the outermost first

@@ -282,7 +282,8 @@ def called_twice(first: int | None, second: int | None, op: str = "aten::linear"
     program = Eager()
     for _ in range(STEPS):
         for sequence in (first, second):
-            program.run(op, kernel=GEMM, us=200, sequence=sequence)
+            for one in op.split():
+                program.run(one, kernel=GEMM, us=200, sequence=sequence)
             for _ in range(4):
                 program.run("aten::eq", us=5)
         for sequence in filter(None, (second, first)):
@@ -322,6 +323,16 @@ def test_a_net_that_is_called_with_the_same_again_is_called_once(
 def test_two_calls_that_draw_are_two_samples(first: int | None, second: int | None, found: int) -> None:
     """As those of dropout that are compared with each other; not those of which one is only looked at."""
     assert len(list(repeated_work.find(called_twice(first, second, "aten::native_dropout")))) == found
+
+
+def test_samples_share_what_comes_before_the_first_random_number() -> None:
+    """Dropout in the last layers alone, which are asked several times."""
+    (finding,) = repeated_work.find(called_twice(None, None, "aten::linear aten::native_dropout"))
+    assert finding.title == (
+        "Net is called 2 times per step with the same inputs, and computes the same each time until it first "
+        "draws random numbers"
+    )
+    assert finding.affected_us == pytest.approx(200)
 
 
 SEARCH = """

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import polars as pl
 
@@ -23,30 +24,39 @@ SCHEMA = {
 
 @remembered
 def same_calls(run: LoadedRun) -> Mapping[int, pl.DataFrame]:
-    """By rank whose lines were noted, the outermost calls of modules that repeat another, and those that they
-    repeat (``repeats`` is null): the number of the ``call``, ``lane``, ``start_ns``, ``end_ns``, the
-    ``module`` (the class) and the ``line`` that made it (``train.py:12``)."""
+    """By rank whose lines were noted, the calls of modules that repeat another, outside of such calls, and
+    those that they repeat (``repeats`` is null): the number of the ``call``, ``lane``, ``start_ns``,
+    ``end_ns``, the ``module`` (the class) and the ``line`` that made it (``train.py:12``)."""
     records = {record.rank: record.steps.same_calls for record in run.manifest.ranks} if run.manifest else {}
     found = dict[int, pl.DataFrame]()
     for rank, noted in run.lines.items():
         repeats = {again: first for first, again in records.get(rank, ())}
-        calls = list(_outermost(noted_lines(noted))) if repeats else []
-        rows = [
-            (number, repeats.get(number), *call)
-            for number, call in enumerate(calls)
-            if number in repeats or number in repeats.values()
-        ]
-        found[rank] = pl.DataFrame(rows, SCHEMA, orient="row")
+        calls = _calls(noted_lines(noted)) if repeats else []
+        rows, ends = list[tuple[int | None, ...]](), 0
+        for number in sorted(repeats):
+            if number < len(calls) and calls[number].start_ns >= ends:
+                ends = calls[number].end_ns
+                rows += [
+                    (number, repeats[number], *calls[number]),
+                    (repeats[number], None, *calls[repeats[number]]),
+                ]
+        found[rank] = pl.DataFrame(rows, SCHEMA, orient="row").unique(maintain_order=True)
     return found
 
 
-def _outermost(rows: list[NotedLine]) -> Iterator[tuple[int, int, int, str, str]]:
-    ends, line = 0, ""
-    for row in rows:
-        if row.start_ns < ends:
-            continue
+class CalledModule(NamedTuple):
+    lane: int
+    start_ns: int
+    end_ns: int
+    module: str
+    line: str
+
+
+def _calls(rows: list[NotedLine]) -> list[CalledModule]:
+    found, line = list[CalledModule](), ""
+    for row in sorted(rows, key=lambda row: (row.start_ns, row.line is None, -row.end_ns)):
         if row.line is not None:
             line = f"{row.line.file}:{row.line.number}"
         elif row.called is not None:
-            ends = row.end_ns
-            yield row.lane, row.start_ns, row.end_ns, row.called, line
+            found.append(CalledModule(row.lane, row.start_ns, row.end_ns, row.called, line))
+    return found

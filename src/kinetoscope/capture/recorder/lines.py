@@ -174,9 +174,10 @@ class Lines:
         is_module = code.co_name == "forward"
         if is_module:
             self._note(MODULE, code, 0)
-            if self.given is not None and not self.modules:
-                self.given.called(frame)
-                self.same.called(frame)
+            if self.given is not None:
+                if not self.modules:
+                    self.given.called(frame)
+                self.same.called(frame, self.modules)
             self.modules += 1
         elif code.co_name.endswith("step"):
             self.same.weights_change()
@@ -238,7 +239,7 @@ class Lines:
             elif modules:  # the last one has none, unless a module's call is where the step ends
                 began, name = modules.pop()
                 found.append(_event(name, began, at))
-        return found
+        return found + [_event(name, began, self.times[-1]) for began, name in modules]
 
 
 def _event(name: str, began_ns: int, ended_ns: int) -> MarkedStep:

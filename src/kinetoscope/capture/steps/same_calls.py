@@ -15,24 +15,26 @@ from typing import Any
 
 from kinetoscope.capture import torch_private
 
-MOST = 1024  # calls of a step that are compared
+MOST = 1024  # calls of a step that are compared …
+DEPTH = 2  # … of modules and of their parts
 ITEMS, DEEPEST = 256, 4  # of what a call gets: more in a list, or lists in lists, are not compared
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
 class SameCalls:
-    """The calls of one step that get what an earlier one got, by their numbers among the outermost calls."""
+    """The calls of one step that get what an earlier one got, by their numbers among all calls of modules."""
 
     def __init__(self) -> None:
-        self.calls = 0
+        self.calls = self.compared = 0
         self.found: list[tuple[int, int]] = []
         self.known: dict[Hashable, tuple[int, list[weakref.ref[Any]]]] = {}
 
-    def called(self, frame: FrameType) -> None:
-        """A module that is no part of another begins its ``forward``."""
+    def called(self, frame: FrameType, depth: int) -> None:
+        """A module begins its ``forward``, within so many others."""
         number, self.calls = self.calls, self.calls + 1
-        if number >= MOST:
+        if depth >= DEPTH or self.compared >= MOST:
             return
+        self.compared += 1
         with contextlib.suppress(Exception), torch_private.asked_in_silence():
             code, given, alive = frame.f_code, frame.f_locals, list[weakref.ref[Any]]()
             several = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)

@@ -33,8 +33,8 @@ How it decides
 
     Calls again: in the step whose lines are noted, a model got the same objects, or views of them, and by
     torch's count of versions nothing had written into these or its weights since. The call without gradients
-    goes, or where both have some the second, with its part of the backward pass; not where they draw random
-    numbers and both train, or none.
+    goes, or where both have some the second, with its part of the backward pass; where they draw random
+    numbers, and both train or none, what comes before these.
 
 What to do
     Compute the answers once before the loop (or in the first epoch), keep them with their samples, and take
@@ -252,25 +252,40 @@ def _called_twice(view: RankView) -> Findings:
     inside = intervals.beginning_in(noted, calls, ["lane"]).select("noted", "call")
     ops = host.select("id", "name", "sequence", lines.rows["noted"], alone=without_gradients(view.trace))
     ops = ops.join(inside, on="noted", maintain_order="left")
-    draws = pl.col("name").cast(pl.String).str.contains(RANDOM).any()
-    by_call = ops.group_by("call").agg(trains=~pl.col("alone").all(), draws=draws)
+    by_call = ops.group_by("call").agg(trains=~pl.col("alone").all())
     first = by_call.select(repeats="call", first_trains="trains")
-    pairs = calls.drop_nulls("repeats").join(by_call, on="call").join(first, on="repeats")
-    pairs = pairs.filter(~pl.col("draws") | (pl.col("trains") != pl.col("first_trains"))).sort("call")
+    pairs = calls.drop_nulls("repeats").join(by_call, on="call").join(first, on="repeats").sort("call")
+    # Of two samples what comes before the first random number is the same. All steps make the same calls.
+    drawn = pl.col("name").cast(pl.String).str.contains(RANDOM).cum_max()
+    ops = ops.with_columns(drawn=drawn.over(pl.col("call").rle_id()))
+    others = host["sequence"].filter(~in_backward(view.trace) & ~host["id"].is_in(ops["id"].implode()))
     needless = pl.when(pl.col("trains") & ~pl.col("first_trains")).then("repeats").otherwise("call")
     for (line,), same in pairs.with_columns(needless=needless).group_by("line", maintain_order=True):
         called = ops.filter(pl.col("call").is_in(same["needless"].implode()))
-        of_nodes = host["sequence"].is_in(called["sequence"].drop_nulls().implode())
-        nodes = host["id"].filter(matching(host, "name", AUTOGRAD_NODE) & of_nodes)
-        in_nodes = view.inside_of(nodes).is_not_null()
+        samples = called["drawn"].any() and same["trains"].equals(same["first_trains"])
+        called = called.filter(~pl.col("drawn")) if samples else called
+        if called.is_empty():
+            continue
+        # An op without a node has the number of the next one, which may be another call's.
+        numbers_of_nodes = called.filter(~pl.col("alone")).group_by("call").agg("sequence")["sequence"]
+        last = numbers_of_nodes.list.max()
+        nodes = numbers_of_nodes.explode().drop_nulls()
+        nodes = nodes.filter(~(nodes.is_in(last.implode()) & nodes.is_in(others.implode())))
+        is_node = matching(host, "name", AUTOGRAD_NODE) & host["sequence"].is_in(nodes.implode())
+        in_nodes = view.inside_of(host["id"].filter(is_node)).is_not_null()
         own = host.filter(pl.col("id").is_in(called["id"].implode()) | in_nodes)
-        times = same["call"].n_unique() + same["repeats"].n_unique()
+        times, module = same["call"].n_unique() + same["repeats"].n_unique(), same["module"][0]
         finding = _same_again(
             view,
             own.select("id", line=pl.lit(line)),
-            title=f"{same['module'][0]} is called {times:,} times per {view.unit} with the same inputs",
-            advice="Call it once, and use what it gave in both places; detached where no gradient is wanted.",
-            snippet="outputs = model(x)\nloss = loss_fn(outputs, y)\nhits = outputs.detach().argmax(1) == y",
+            title=f"{module} is called {times:,} times per {view.unit} with the same inputs"
+            + ", and computes the same each time until it first draws random numbers" * samples,
+            advice="Compute once what comes before the random numbers, and only the rest for each sample."
+            if samples
+            else "Call it once, and use what it gave in both places; detached where no gradient is wanted.",
+            snippet="features = model.backbone(x)\nsamples = [model.head(features) for _ in range(20)]"
+            if samples
+            else "outputs = model(x)\nloss = loss_fn(outputs, y)\nhits = outputs.detach().argmax(1) == y",
         )
         yield replace(finding, saving=replace(finding.saving, condition=None))
 
