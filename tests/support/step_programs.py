@@ -532,6 +532,7 @@ EXPECTED: dict[str, Expected] = {
     "normalized": _steps(loops.NORMALIZED, "Adam"),
     "by_hand": _call(loops.BY_HAND, r"Sequential under train \(by_hand.py:\d+\)", "aten::embedding", 1),
     "documents": _call(loops.DOCUMENTS, r"perplexity in the loop at documents.py:\d+", "aten::item", 1),
+    "doubts": _call(loops.DOUBTS, r"doubts in the loop at doubts.py:\d+", "aten::dropout", 12),
     "evaluations": _call(loops.EVALUATIONS, r"Sequential under evaluate \(.*\)", "aten::argmax", 1),
     "serving": _call(loops.SERVING, r"Sequential under Server.answer \(.*\)", "aten::stack", 1),
     "search": Expected(loops.SEARCH, "loop", r"one pass of the loop at search.py:\d+", ("aten::randn", 1)),

@@ -6,7 +6,7 @@ import pickle
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -271,3 +271,22 @@ def test_values_of_the_host_are_not_waited_for_where_a_device_is_in_use(
         ledgers.close()
     assert len(ticks) == (0 if device else 5)
     assert asked == ["item"]  # and nothing that we asked
+
+
+def test_a_value_of_the_host_that_is_read_may_end_a_step_of_several_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Passes are looked at on the host: what is read of them there waits for no device."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    ledgers, ticks = Ledgers(), list[tuple[str, Hashable]]()
+    sources = Sources(lambda signal, of, name: ticks.append((signal, of)), ImportWatch(), ledgers=ledgers)
+    sources.install()
+    try:
+        sources.follow(("module", 1), also=["loop"])
+        torch.ones(1).item()
+        sources.follow(("module", 1))
+        torch.ones(1).item()
+    finally:
+        sources.remove()
+        ledgers.close()
+    assert ticks == [("between", "loop")]

@@ -122,6 +122,24 @@ def test_calls_in_the_inner_loop_or_outside_both_end_no_pass() -> None:
         assert outer.seen > UNSHOWN
 
 
+def test_what_comes_between_ends_a_pass_and_is_no_step() -> None:
+    """A batch that is taken, or a value of the host's that is read: no source's tick."""
+    outer = OuterLoop([OUTER, INNER])
+    detector = StepDetector()
+    net, taken, read = At(NET), At(((MAIN, 12),)), At(IN_THE_LOOP)
+    roles = [detector.tick("module", 1, 7, stack=net) for _ in range(3)]
+    detector.outer = outer
+    for _ in range(6):
+        assert detector.tick("between", "batch", 7, stack=taken) is None
+        assert detector.tick("between", "batch", 8, stack=taken) is None
+        for _ in range(5):
+            roles.append(detector.tick("module", 1, 7, stack=net))
+            assert detector.tick("between", "loop", 7, stack=read) is None
+    assert detector.passes_lead
+    assert outer.shown_by == {"batch"}
+    assert (outer.calls, roles[-5:].count(None)) == (5, 4)
+
+
 def test_loops_of_one_function_and_calls_that_a_loader_feeds_are_steps_themselves() -> None:
     batches = Loop((), MAIN, 15, 40, "main.py:5", "")
     assert not OuterLoop([OUTER, batches]).looking

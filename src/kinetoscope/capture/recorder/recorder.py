@@ -339,7 +339,7 @@ class Recorder:
             self._go(following)
 
     def _ticked(self, signal: Signal, key: Hashable, name: str) -> None:
-        if signal != "range end":
+        if signal not in ("range end", "between"):
             source = self.detector.sign((SIGNALS[signal].kind, key))
             self.candidates.ticked(source, name, self.clock())
             if signal in ACTING:
@@ -391,7 +391,7 @@ class Recorder:
     def _follow(self, source: Source) -> None:
         outer = self.detector.outer
         self.watching_all = outer.undecided
-        also = sorted(outer.shown_by) if outer.found else ["loop"] if outer.looking else ()
+        also = sorted(outer.shown_by) if outer.found else ["batch", "loop"] if outer.looking else ()
         self.following(source, also, outer.undecided)
 
     def silent(self, seconds: float = SILENT_S) -> bool:

@@ -22,7 +22,8 @@ from kinetoscope.capture.steps.loops import UNSHOWN, Loop, OuterLoop, Position, 
 Kind = Literal["user", "iteration", "optimizer", "request", "module", "compiled", "graph", "range", "loop"]
 # What a source calls its tick; a module in training is one whose optimizer may be about to step, one that
 # acts could be trained and is called without gradients, "fed" where a data loader gave a batch since the call
-# before. An idle one is in training mode, and its gradients are not recorded.
+# before. An idle one is in training mode, and its gradients are not recorded. What comes between, a value of
+# the host's that is read or a batch that is taken, is no step, but shows where a pass of a loop ends.
 Signal = Literal[
     Kind,
     "training module",
@@ -32,6 +33,7 @@ Signal = Literal[
     "early loop",
     "range end",
     "idle module",
+    "between",
 ]
 Source = tuple[Kind, Hashable]  # a kind, and which of its kind: one optimizer, one module, one range's name
 
@@ -159,6 +161,10 @@ class StepDetector:
         self, signal: Signal, key: Hashable, thread: int, name: str = "", stack: CallStack = UNKNOWN_STACK
     ) -> Boundary | None:
         """The boundary at a source's tick; None: there is none."""
+        if signal == "between":
+            if thread == self._thread:
+                self.outer.called_elsewhere(str(key), stack.site)
+            return None
         meaning = SIGNALS[signal]
         source = (meaning.kind, key)
         if signal == "optimizer" and thread == self._thread:
@@ -388,7 +394,9 @@ class StepDetector:
         return True
 
     def _within_pass(self, signal: Signal, key: Hashable) -> bool:
-        """Whether this call of the leader's is in the middle of a pass that is a step."""
+        """Whether this is in the middle of a pass that is a step, or after its end, and shows nothing new."""
+        if signal == "between" and self.outer.ended:
+            return True
         within = self.passes_lead and self.loop.round is None and not self.outer.ended
         if within and (signal, key) == self.leader:
             self.outer.called()

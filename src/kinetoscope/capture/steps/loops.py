@@ -136,8 +136,9 @@ class OuterLoop:
 
     A pipeline's loop over time steps calls its network twenty times to each picture: it is in a function
     that the loop over pictures calls. Another call in the outer loop's body and outside the inner one (a
-    decoder, a value that is read back) shows where one pass ends; without any, the inner loop has the steps.
-    Loops of one function are an epoch and its batches, as are calls that a data loader feeds: each is a step.
+    decoder, a value that is read, a batch that is taken) shows where one pass ends; without any, the inner
+    loop has the steps. Loops of one function are an epoch and its batches, as are calls that a data loader
+    feeds: each is a step.
 
     Args:
         around: the loops around the calls, the outermost first.
@@ -151,14 +152,14 @@ class OuterLoop:
         # it may still be found that they are; they are
         self.looking, self.found = self.loop is not None, False
         self.calls = self.passes = 0  # calls of the latest whole pass
-        self.shown_by: set[str] = set()  # the kinds of the other calls that show where a pass ends
+        self.shown_by: set[str] = set()  # the watches that see the other calls that show where a pass ends
         self.ended = False
         self.seen = 0  # calls so far
         self._now = self._fed = 0
         self._loads, self._loaded = loads, loads()
 
     def called_elsewhere(self, kind: str, site: Callable[[], Site]) -> None:
-        if (self.looking or (self.found and not self.ended)) and self.loop and self.inner:
+        if (self.looking or self.found) and not self.ended and self.loop and self.inner:
             place = site()
             if self.loop.holds(place) and not self.inner.holds(place):
                 self.ended = True

@@ -271,7 +271,7 @@ class Sources:
         self.kind, self.iterations, self.loads, self.loaded = kind, iterations, loads, loads()
         if looking or kind == "loop":  # where these lead, surer ones may come
             return
-        batches = (watch for watch in self.watches if watch.startswith("batch"))
+        batches = (watch for watch in self.watches if watch.startswith("batch") and "batch" not in also)
         others = {"module", "model", "compiled", "range", "loop", *batches}
         self.remove(*others - {kind, *also})
         if "module" in also and (other := self.before) is not None and type(other) is not type(self.module):
@@ -454,6 +454,7 @@ class Sources:
 
     def _takes_batch(self, iterator: Any) -> None:
         self.batches += 1
+        self._between("batch")
 
     def _called_between_updates(self, module: Any) -> None:
         if not self.iterations():
@@ -506,6 +507,7 @@ class Sources:
         prior = self.switch(None)
         try:
             if torch_private.reads_host(tensor):
+                self._between("loop")
                 return
             now = time.monotonic()
             self.waits_since = self.waits_since or now
@@ -520,6 +522,11 @@ class Sources:
             pass
         finally:
             self.switch(prior)
+
+    def _between(self, watch: str) -> None:
+        """A step of several calls may have ended at what this watch has seen, which is no step itself."""
+        if self.kind not in (None, "loop"):
+            self.tick("between", watch, "")
 
     def _too_early(self, since_s: float) -> bool:
         """Whether a surer source may tick yet, so long after the first call that waited: soon, or once the
