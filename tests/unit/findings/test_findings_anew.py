@@ -502,18 +502,30 @@ def test_weights_that_are_trained_are_others_in_each_step() -> None:
     assert not list(normalized_weights.find(vocoding(trained=True).view()))
 
 
-def compiled(prepared_in: int = STEPS) -> Eager:
-    """A compiled function of two launches, entered in each step; 1 ms of it prepares a graph."""
+def compiled(prepared_in: int = STEPS, plans_us: float = 0, waits_us: float = 0) -> Eager:
+    """A compiled function of two launches, entered in each step; 1 ms of it prepares a graph. In the run
+    that warms up for it an op makes a plan for the new size for so long; what is launched before takes as
+    long as what the host does after it, and is waited for in between."""
     program = Eager()
     for number in range(STEPS):
+        if waits_us:
+            program.run("aten::mm", kernel=GEMM, us=waits_us)
         entered = program.at
         if number < prepared_in:
             program.events.append(traces.host("cudagraphify.get_container", program.at, 1, "user_annotation"))
-            program.at += 1000
+            program.at += 1
+            if waits_us:
+                program.number += 1
+                call = traces.call("cudaDeviceSynchronize", program.at, waits_us, program.number)
+                program.events.append(call)
+                program.at += waits_us
+            program.at += 999
+            program.note("aten::_cudnn_attention_forward", plans_us)
         program.run("aten::addmm", kernel=GEMM)
         program.run("aten::addmm", kernel=GEMM)
         name = "Torch-Compiled Region: 0/1"
         program.events.append(traces.host(name, entered - 0.5, program.at - entered, "user_annotation"))
+        program.note("aten::index", waits_us)
         program.step()
     return program
 
@@ -522,6 +534,12 @@ def test_graphs_that_are_prepared_in_each_step() -> None:
     (finding,) = cudagraph_anew.find(compiled().view("module"))
     assert finding.title == "CUDA graphs are prepared anew in 3 of 3 recorded steps"
     assert finding.saving.us == pytest.approx(1000, rel=0.05)
+
+
+def test_the_run_that_warms_up_for_a_graph_goes_with_its_plans_and_waits() -> None:
+    (finding,) = cudagraph_anew.find(compiled(plans_us=3000, waits_us=500).view("module"))
+    assert finding.saving.us == pytest.approx(1000 + 3000 + 500, rel=0.05)
+    assert "multiples" in finding.advice
 
 
 def test_a_graph_that_is_prepared_once() -> None:

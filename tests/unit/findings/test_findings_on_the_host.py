@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from eager import GIB, NODE, Eager
+from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.rules import recurrent_cells, split_batches, unused_graph
+from kinetoscope.recording.manifest import BatchPadding, Manifest, RankRecord, StepTimings
+from kinetoscope.sources.run import LoadedRun
 
 STEPS = 3
 CELL = "aten::lstm_cell"
@@ -142,6 +145,16 @@ def test_whoever_waits_for_requests_goes_on_waiting() -> None:
 def test_a_batch_is_no_larger_than_memory() -> None:
     (finding,) = split_batches.find(documents().view("module", peak=40 * GIB))
     assert finding.saving.us == pytest.approx(2 / 3 * MODEL_US, rel=0.1)
+
+
+@pytest.mark.parametrize(("rows", "found"), [(1, 1), (16, 0)])
+def test_tables_of_several_documents_are_a_batch_already(rows: int, found: int) -> None:
+    """As the padding in them tells."""
+    view = documents().view("module")
+    steps = StepTimings(found_by="module", padding=BatchPadding(600, 400, 0, rows=rows, by_ends=True))
+    ranks = (RankRecord(rank=0, steps=steps, peak_memory_bytes=GIB),)
+    view = RankView(LoadedRun((view.trace,), manifest=Manifest(ranks=ranks)), view.trace)
+    assert len(list(split_batches.find(view))) == found
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,14 @@ Why it is slow
 
 How it decides
     Half of the recorded steps and at least two prepare or capture a graph, of a program that has run for
-    longer than its first steps. The host's time in compiled functions that do goes, but for that of the ops
-    and launches in them; of a program's own captures, all of it.
+    longer than its first steps. The host's time in compiled functions that do goes, but for that of launches:
+    also that of ops, which find kernels for the new size in the run that warms up, and of waits. Of a
+    program's own captures all of it goes.
 
 What to do
-    Fill inputs up to one size or a few; or leave CUDA graphs out: ``dynamic=True`` without the mode.
+    Fill inputs up to one size or a few, such as multiples of 64; or leave CUDA graphs out where sizes vary:
+    ``torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True``, or ``dynamic=True`` without the
+    mode. Ops then still meet each new size.
 
 Source
     PyTorch documentation, "CUDAGraph Trees", dynamic shapes; pytorch/pytorch issue 119640.
@@ -24,9 +27,8 @@ from kinetoscope.analysis.compiled.regions import region_around
 from kinetoscope.analysis.events.torch_names import (
     CAPTURE_BEGIN,
     CAPTURE_END,
-    COMPILER_PHASE,
-    ENTRY,
     GRAPH_RECORDING,
+    SYNCHRONIZATION,
 )
 from kinetoscope.findings.rule import *
 
@@ -41,28 +43,32 @@ def find(view: RankView) -> Findings:
     each = steps["start_ns"].search_sorted(prepared["start_ns"]).n_unique()
     if cold or each < max(2, len(steps) / 2):
         return
-    gone = pl.concat([_entered(view, prepared["id"]), _captured(view)])
+    entered = _entered(view, prepared["id"])
+    gone = pl.concat([entered.select(*SEGMENT, "share"), _captured(view)])
+    waits = view.host(SYNCHRONIZATION)["id"]
+    waits = waits.filter(view.inside_of(entered["id"]).gather(waits).is_not_null())
+    change = without_host(gone) | no_wait(waits)
     yield Finding(
         title=f"CUDA graphs are prepared anew in {each} of {len(steps)} recorded steps",
         affected_us=view.us_of(gone),
-        saving=savings.host(view, gone, "the host's time for it, but for that of ops and launches"),
+        saving=savings.of(view, change, "the host's time for it, but for that of launches"),
         at_least="low",
         evidence=[evidence.of(view, "where graphs are prepared", prepared)],
-        advice="Give what the graph takes one size, or few (fill up to the largest), so that graphs are "
-        "replayed; or leave CUDA graphs out: torch.compile(model, dynamic=True) without a mode.",
-        snippet="model = torch.compile(model, dynamic=True)",
+        advice="Give what the graph takes one size, or few (fill up to the largest, or to multiples of 64), "
+        "so that graphs are replayed. Short of that leave CUDA graphs out where sizes vary: "
+        "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True, or no mode.",
+        snippet="size = -(-size // 64) * 64  # of inputs that are filled up",
     )
 
 
 def _entered(view: RankView, prepared: pl.Series) -> pl.DataFrame:
-    """The compiled regions around these events, with the ``share`` of their time that serves no op."""
+    """The compiled regions around these events, with the ``share`` of their time that serves no launch."""
     host, around = view.trace.host_events, region_around(view.trace)
     regions = around.gather(prepared).drop_nulls().unique().sort()
-    is_own = matching(host, "name", f"{ENTRY}|{PREPARES}|{COMPILER_PHASE}")
-    own = host.select(own_ns="self_ns", id=around).filter(is_own & around.is_in(regions.implode()))
-    costs = own.group_by("id").agg(pl.col("own_ns").sum())
-    found = host[regions].join(costs, on="id", maintain_order="left")
-    return found.select(*SEGMENT, share=pl.col("own_ns") / pl.col("duration_ns"))
+    calls = host.select("duration_ns", id=around)[view.launched["launch"]]
+    costs = calls.group_by("id").agg(launches_ns=pl.sum("duration_ns"))
+    found = host[regions].join(costs, on="id", how="left", maintain_order="left")
+    return found.with_columns(share=1 - pl.col("launches_ns").fill_null(0) / pl.col("duration_ns"))
 
 
 def _captured(view: RankView) -> pl.DataFrame:

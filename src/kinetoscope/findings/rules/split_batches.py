@@ -25,8 +25,8 @@ How it decides
     the condition.
 
     Inputs one at a time: calls of a module in a program that does not train, that keep the device busy for
-    less than half of their time, copy inputs of different sizes to it and read back at most four bytes. The
-    host's time for seven of eight inputs is saved.
+    less than half of their time, copy inputs of different sizes to it and read back at most four bytes, but
+    not of several rows with padding in them. The host's time for seven of eight inputs is saved.
 
 What to do
     A larger batch and fewer steps of accumulation: the gradient stays the same, but for the statistics of
@@ -276,10 +276,12 @@ def _one_at_a_time(view: RankView) -> Findings:
     copies = view.work.filter(view.work["kind"] == "memcpy")
     copied = {way: copies.filter(matching(copies, "name", way)).group_by("step") for way in ("HtoD", "DtoH")}
     sizes, read = (copied[way].agg(pl.sum("bytes"))["bytes"] for way in ("HtoD", "DtoH"))
+    seen = view.record.steps.padding if view.record else None
+    is_batch = seen is not None and seen.rows > 1
     independent = len(sizes) == view.steps and sizes.n_unique() > 1 and whole(read.max()) <= A_NUMBER
     memory = view.peak_and_room
     joint = JOINT if memory is None else min(JOINT, memory[1] // memory[0])
-    if not independent or joint < 2 or view.busy_share > IDLE or view.replay.waits_for_batches:
+    if is_batch or not independent or joint < 2 or view.busy_share > IDLE or view.replay.waits_for_batches:
         return
     work = _launched(view).with_columns(pl.col("step").alias("pass"), later=True)
     change = _on_the_host(view, work, 1 - 1 / joint)
