@@ -589,6 +589,32 @@ def test_parts_of_a_model_that_travel_to_the_device_and_back_had_better_stay_the
     assert not list(results_on_host.find(parts(back=10)))
 
 
+@pytest.mark.parametrize("computes", [False, True])
+def test_what_the_host_does_to_tensors_that_come_back_goes_with_the_copies(computes: bool) -> None:
+    """``grad = torch.from_numpy(np.where(mask, grad.cpu().numpy(), 0)).to(device)`` of ten weights."""
+    events = [traces.step(1, 0, 100_000)]
+    for at in range(20):
+        name = "HtoD (Pageable -> Device)" if at % 2 else "DtoH (Device -> Pageable)"
+        began = 4000 * at
+        events += [
+            traces.host("aten::copy_", began, 1000),
+            traces.call("cudaMemcpyAsync", began + 10, 900, 100 + at),
+            traces.kernel(f"Memcpy {name}", began + 100, 700, 100 + at, bytes=4 << 20)
+            | {"cat": "gpu_memcpy"},
+        ]
+        if computes and at % 2 == 0:
+            events += [
+                traces.host("aten::mm", began + 2000, 100),
+                traces.call("cudaLaunchKernel", began + 2010, 10, 200 + at),
+                traces.kernel("gemm", began + 2100, 400, 200 + at),
+            ]
+    finding = only(pageable_copy.find(view(*events)))
+    host = finding.saving.change.host
+    between = host.filter(host["end_ns"] - host["start_ns"] == 3_000_000)
+    assert len(between) == (0 if computes else 10)
+    assert ("what the host does to them" in finding.advice) is not computes
+
+
 def test_what_mostly_stays_on_the_device_does_not_travel() -> None:
     finding = only(pageable_copy.find(parts(back=3)))
     assert "from or to pageable memory" in finding.title

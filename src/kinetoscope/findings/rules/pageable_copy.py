@@ -77,11 +77,18 @@ def find(view: RankView) -> Findings:
 
 
 def _parts(view: RankView, copies: pl.DataFrame) -> Findings:
-    waits = no_wait(copies["launch"].drop_nulls())
     size = int(copies["bytes"].sum()) // 2
     longest = copies.sort("duration_ns", descending=True)
     memory = view.peak_and_room
-    saving = savings.device(view, copies, "the copies and their calls", "duration_ns", waits)
+    basis, meanwhile, gone = "the copies and their calls", _on_the_host(view, copies), copies["id"]
+    if not meanwhile.is_empty():
+        basis += ", and what the host does to them in between"
+        # It may read others of the same size for that, such as the weights of gradients.
+        read = view.kernels(r"DtoH.*Pageable")
+        gone = pl.concat([gone, read["id"].filter(read["bytes"].is_in(copies["bytes"].implode()))])
+    copied = view.work.filter(pl.col("id").is_in(gone.implode()))
+    change = no_wait(copied["launch"].drop_nulls()) | without_host(meanwhile)
+    saving = savings.device(view, copied, basis, "duration_ns", change)
     if memory is None or memory[0] + size // view.steps > memory[1]:
         saving = savings.if_so(saving, "all parts fit into the device's memory")
     room = "" if memory is None else f": {numbers.size(max(0, memory[1] - memory[0]))} of its memory are free"
@@ -91,11 +98,32 @@ def _parts(view: RankView, copies: pl.DataFrame) -> Findings:
         f"{numbers.size(view.per_step(size))} each way at {2 * size / copies['duration_ns'].sum():.1f} GB/s",
         saving=saving,
         evidence=[evidence.of(view, "the longest copies", longest.head(8))],
-        advice=f"Keep the parts of the model on the device{room}. Where they do not fit, keep their copies "
+        advice=f"Keep them on the device{room}, and let it do what the host does to them."
+        if len(meanwhile)
+        else f"Keep the parts of the model on the device{room}. Where they do not fit, keep their copies "
         "on the host in page-locked memory: only one way is left, and it can run ahead.",
-        snippet="model.to(device)  # once, without model.to('cpu') and without CPU offloading",
+        snippet="gradient.mul_(mask)  # not gradient.cpu().numpy(), and torch.from_numpy(…).to(device)"
+        if len(meanwhile)
+        else "model.to(device)  # once, without model.to('cpu') and without CPU offloading",
         source=evidence.source(view, longest["op"]),
     )
+
+
+def _on_the_host(view: RankView, copies: pl.DataFrame) -> pl.DataFrame:
+    """The time from the copy of a tensor to the host until the copy back that follows it on the thread, of as
+    many bytes: ``lane``, ``start_ns``, ``duration_ns``. None where the device computes in between, as with
+    the parts of a model that it needs one after the other."""
+    called = view.called.select("lane", "start_ns", "end_ns", op="id")
+    of = view.inside_of(called["op"]).gather(copies["launch"])
+    sent = copies.select("up", "bytes", op=of).drop_nulls("op").join(called, on="op").sort("lane", "start_ns")
+    before = sent.select(pl.all().shift())
+    comes_back = (
+        sent["up"] & ~before["up"] & (sent["bytes"] == before["bytes"]) & (sent["lane"] == before["lane"])
+    )
+    until = (sent["start_ns"] - before["end_ns"]).clip(0)
+    between = before.select("lane", start_ns="end_ns", duration_ns=until).filter(comes_back)
+    computes = (view.launched_during(between)["kind"] == "kernel").any()
+    return between.clear() if computes else between
 
 
 @remembered
