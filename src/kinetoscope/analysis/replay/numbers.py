@@ -216,7 +216,7 @@ def changed(base: State, changes: Mapping[int, ReplayChange]) -> State:
             if left is not None:
                 work = _shortened(work, left[rows], fewer)
             for before, at_start, _ in gone:
-                sooner = before[graph.order[rows]] - at_start[graph.work["segment"][rows]]
+                sooner = before[graph.order[rows]] - at_start.gather(graph.work["segment"][rows])
                 work = {**work, "ready": work["ready"] - sooner}
             for rank, pause_ns in pauses.items():
                 pause = work["pause_ns"].cast(pl.Float64)
