@@ -265,6 +265,27 @@ def test_steps_timed_on_later_count_at_the_mean_where_they_keep_the_pace() -> No
     assert known(hooked).round is None
 
 
+@pytest.mark.parametrize("pace_ms", [18.0, 30.0])
+@pytest.mark.parametrize(("before_ms", "after_ms"), [(18.0, 30.0), (30.0, 18.0)])
+def test_of_two_paces_that_which_later_steps_keep_is_the_program_s(
+    before_ms: float, after_ms: float, pace_ms: float
+) -> None:
+    """Twenty steps of 0.4 s are a short while where a host is fast and slow in turn: hundreds follow."""
+    before, after = numbered(6, [before_ms] * 20), numbered(44, [after_ms] * 20)
+    timings = StepTimings(before=before, after=after, released=True)
+    later = numbered(64, [pace_ms + 1] * 100)
+    found = known(msgspec.structs.replace(timings, later=later))
+    assert found.step.median == pytest.approx(1e3 * pace_ms)
+    assert found.mean_us == pytest.approx(1e3 * (20 * pace_ms + 100 * (pace_ms + 1)) / 120)
+    assert found.drift
+    # Where nothing decides, what was there before the recording stands, unless it was still warming up.
+    assert (
+        known(timings).step.median
+        == known(msgspec.structs.replace(timings, later=numbered(64, [90.0] * 100))).step.median
+        == pytest.approx(18_000)
+    )
+
+
 def test_where_the_host_runs_ahead_its_clock_tells_the_mean_of_later_steps_alone() -> None:
     """Each tenth step reads the loss: by the host's clock nine take 2 ms, the tenth 182, by the device's all
     20, but for two that take 220."""

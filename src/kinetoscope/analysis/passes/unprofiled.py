@@ -75,8 +75,9 @@ class StepRound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unprofiled(msgspec.Struct, frozen=True):
-    """Steps without the profiler: those before the recording and, where they are equal, those after it. Where
-    the profiler could not be taken out of the process again, those after say only whether the pace drifts.
+    """Steps without the profiler: those before the recording and, where they are equal, those after it; where
+    they are not, those of either that keep the pace of later ones. Where the profiler could not be taken out
+    of the process again, those after say only whether the pace drifts.
 
     ``around`` are the medians of either (µs; None where there is none), ``drift`` says that their intervals
     do not overlap. ``recorded_data_us`` is the waiting for data in the recorded steps. ``words`` says what
@@ -159,8 +160,9 @@ def timed_steps(timings: StepTimings) -> TimedSteps | None:
 
 def standing(timings: StepTimings) -> tuple[TimedSteps, ...]:
     """The steps that stand for the program: those before the recording, with those after it where the
-    profiler was gone by then and they are equal. Of a program that had become faster by then, those after it
-    alone: it was still warming up before."""
+    profiler was gone by then and they are equal. Where they are not, those of the pace that steps timed on
+    later keep; where these keep neither, those after it of a program that had become faster by then: it was
+    still warming up before."""
     before, after = _around(timings)
     if before is None or after is None:
         return tuple(steps for steps in (before, after) if steps is not None)
@@ -170,6 +172,11 @@ def standing(timings: StepTimings) -> tuple[TimedSteps, ...]:
     earlier, later = spread(before.step_s, size), spread(after.step_s, size)
     if not _apart(earlier, later):
         return before, after
+    if size == 1 and timings.later is not None and len(timings.later.step_s) >= FEWEST:
+        pace = median(timings.later.step_s)
+        kept = [steps for steps in (before, after) if _near(pace, median(steps.host_s or steps.step_s))]
+        if len(kept) == 1:
+            return tuple(kept)
     return (after if later.median < earlier.median and not _waits_for_data(before) else before,)
 
 
