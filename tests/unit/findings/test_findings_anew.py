@@ -335,6 +335,36 @@ def test_samples_share_what_comes_before_the_first_random_number() -> None:
     assert finding.affected_us == pytest.approx(200)
 
 
+def server(weights: int = 24, learns: bool = False) -> Eager:
+    """Requests for each of which weights are drawn for 5 ms, and copied to the device for 20 µs each, before
+    it computes for 1 ms."""
+    program = Eager()
+    for _ in range(STEPS):
+        program.note("aten::uniform_", 5_000)
+        for number in range(weights):
+            kernel = "Memcpy HtoD (Pageable -> Device)"
+            program.run("aten::to", "aten::copy_", kernel=kernel, us=20, bytes=(number % 12 + 1) << 16)
+        program.run("aten::linear", kernel=GEMM, us=1_000)
+        if learns:
+            program.optimizer()
+        program.step()
+    return program
+
+
+def test_a_model_that_each_request_loads_is_loaded_once() -> None:
+    (finding,) = repeated_work.find(server().view())
+    assert finding.title == (
+        "24 tensors, 10.2 MB, are copied to the device 3 times in 3 steps: a model is loaded anew"
+    )
+    assert finding.affected_us > 5_000 + 24 * 20
+    assert finding.saving.us == pytest.approx(5_000 + 24 * 20, rel=0.1)
+
+
+@pytest.mark.parametrize("program", [server(weights=8), server(learns=True)])
+def test_other_tensors_that_are_copied_are_no_model(program: Eager) -> None:
+    assert not list(repeated_work.find(program.view()))
+
+
 SEARCH = """
 from torch.nn.utils.rnn import pad_sequence
 pages, encoder, asked = made()

@@ -8,7 +8,7 @@ What it finds
     step, of the same: documents that are padded, tables. Vectors that are normalized anew in each step, such
     as those of a corpus for each question. Matrices of one shape that are factored or inverted several times
     in a step, without gradients. Models that a step calls twice with the same, such as once for the loss and
-    once for the accuracy.
+    once for the accuracy; models that are loaded anew for each request.
 
 Why it is slow
     The output of such a net depends on its input alone. If the same samples come again in each epoch, not
@@ -36,6 +36,10 @@ How it decides
     goes, or where both have some the second, with its part of the backward pass; where they draw random
     numbers, and both train or none, what comes before these.
 
+    Models loaded anew: without training, twenty tensors or more of eight sizes or more are copied from
+    ordinary memory, as many of each size in each step that copies any. All that the host does on that thread
+    goes, from its first op after the kernels before them until the last of these copies.
+
 What to do
     Compute the answers once before the loop (or in the first epoch), keep them with their samples, and take
     them from there; what a module does before its first weight it may keep itself (``cached=True`` of
@@ -57,7 +61,7 @@ from kinetoscope.analysis.origins.unchanged import unchanged_calls, unchanged_li
 from kinetoscope.findings.program_lines import VERIFIED
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.no_kv_cache import growing_passes
-from kinetoscope.findings.rules.pageable_copy import freeing
+from kinetoscope.findings.rules.pageable_copy import freeing, travelling
 from kinetoscope.trace.model import with_arguments
 
 PRODUCTS = "^(attention|convolution|matmul)$"
@@ -72,6 +76,7 @@ RANDOM = r"^aten::(native_dropout|bernoulli|rand|normal|uniform|multinomial|expo
 NEW = rf"{RANDOM}|^aten::detach$"  # ops of which what follows may be new, or come of weights
 CONSTANT = r"^aten::(arange|empty|eye|full|linspace|ones|zeros)(_like)?$"  # these have no number of a node
 COPIED = r"^Memcpy HtoD"
+WEIGHTS, SIZES = 20, 8  # tensors per step and sizes among them, from which on they are a model's
 NORMALIZES = r"aten::(linalg_vector_)?norm aten::clamp_min aten::expand_as aten::div\b"  # four ops
 AVERAGES = r"^aten::(_foreach_)?lerp_?$"
 
@@ -82,6 +87,7 @@ def find(view: RankView) -> Findings:
     yield from _unchanged(view)
     yield from _called_twice(view)
     yield from _copied(view)
+    yield from _loaded(view)
     yield from _normalized(view)
 
 
@@ -314,6 +320,39 @@ def _copied(view: RankView) -> Findings:
             advice="Make them and copy them once, before the first step, and keep them on the device.",
             snippet="kept = [pad_sequence(part).cuda() for part in parts]  # once, before the loop",
         )
+
+
+def _loaded(view: RankView) -> Findings:
+    """Weights of a model that a program without training copies to the device in each step."""
+    copies = view.kernels(r"HtoD.*Pageable").drop_nulls("launch")
+    copies = copies.filter(~pl.col("id").is_in(travelling(view)["id"].implode()))
+    times = copies["step"].n_unique()  # a request may be several steps
+    copies = copies.filter(pl.len().over("bytes") % times == 0, pl.n_unique("step").over("bytes") == times)
+    if trains(view) or times < 2 or len(copies) < WEIGHTS * times or copies["bytes"].n_unique() < SIZES:
+        return
+    calls = view.trace.host_events.select("lane", "start_ns", END)
+    sent = calls[copies["launch"]].with_columns(copies["step"]).group_by("step", "lane")
+    sent = sent.agg(at_ns=pl.min("start_ns"), last_ns=pl.max("end_ns")).sort("at_ns")
+    kernels = calls[view.work.filter(pl.col("kind") == "kernel")["launch"].drop_nulls()]
+    kernels = kernels.select("lane", at_ns="start_ns", before_ns="end_ns").sort("at_ns")
+    began = sent.join_asof(kernels, on="at_ns", by="lane", check_sortedness=False).fill_null(0)
+    ops = view.called.select("lane", "start_ns", before_ns="start_ns").sort("before_ns")
+    began = began.sort("before_ns").join_asof(
+        ops, on="before_ns", by="lane", strategy="forward", check_sortedness=False
+    )
+    loading = began.select("lane", "start_ns", duration_ns=pl.col("last_ns") - pl.col("start_ns"))
+    change = savings.called(view, loading) | no_wait(copies["launch"])
+    yield Finding(
+        subject="loaded",
+        title=f"{len(copies) // times:,} tensors, {numbers.size(int(copies['bytes'].sum()) // times)}, are "
+        f"copied to the device {times} times in {view.steps} {view.unit}s: a model is loaded anew",
+        affected_us=view.us_of(loading),
+        saving=savings.device(view, copies, "loading it, and its copies", "duration_ns", change),
+        evidence=[evidence.of(view, "the largest copies", copies.sort("bytes", descending=True).head(8))],
+        advice="Load the model once, when the program starts, and keep it on the device.",
+        snippet="model = load_model().to(device).eval()  # once, outside of what answers requests",
+        source=evidence.source(view, copies["op"]),
+    )
 
 
 def _normalized(view: RankView) -> Findings:
