@@ -54,6 +54,15 @@ class Net:
         for x in xs:
             yield op(x)
 
+class Decoder:
+    def forward(self, x, h, heard):
+        y, h = gru(x, h)
+        return op(y + heard), h
+
+    def attends(self, x, h, heard):
+        y, h = gru(op(x + heard + h), h)
+        return op(y), h
+
 def fills(into, x):
     into.append(op(x))
 
@@ -75,7 +84,7 @@ def loops(body: str, folder: Path) -> list[dict[str, Any]]:
     """The rows of the second step of a program, with the text of each line in place of its number."""
     if sys.gettrace() is not None:
         pytest.skip("the tests are traced")
-    file, ran = folder / "program.py", list[int]()
+    file, ran, nets = folder / "program.py", list[int](), set[int]()
     text = DEFINED.replace("BODY", textwrap.indent(textwrap.dedent(body).strip(), " " * 8).strip())
     file.write_text(text)
     lines, marks = Lines(lambda name: name == str(file)), iter(range(9))
@@ -93,7 +102,13 @@ def loops(body: str, folder: Path) -> list[dict[str, Any]]:
             pass
         return x
 
-    exec(compile(text, str(file), "exec"), {"mark": mark, "op": op, "reads": op, "library": lambda *x: x[0]})
+    def gru(x: int, h: Any) -> tuple[int, Any]:
+        op(x)
+        nets.add(ran[-1])
+        return x, h
+
+    known = {"mark": mark, "op": op, "reads": op, "gru": gru, "library": lambda *x: x[0]}
+    exec(compile(text, str(file), "exec"), known)
     noted = lines.events()
     began_ns = noted[0].began_ns - 1000
 
@@ -106,7 +121,11 @@ def loops(body: str, folder: Path) -> list[dict[str, Any]]:
         )
         for one in noted
     ]
-    events += [traces.host("aten::add", at_us(ns), 0.001) for ns in ran if began_ns < ns < noted[-1].ended_ns]
+    events += [
+        traces.host("aten::gru" if ns in nets else "aten::add", at_us(ns), 0.001)
+        for ns in ran
+        if began_ns < ns < noted[-1].ended_ns
+    ]
     (folder / "kept.json").write_bytes(msgspec.json.encode(Program(files={str(file): text})))
     kept = Manifest(ranks=(RankRecord(rank=0, program="kept.json"),))
     run = LoadedRun((), kept, folder=folder, lines={0: traces.trace(*events)})
@@ -214,3 +233,39 @@ def test_the_sort_of_what_a_loop_goes_through(
     monkeypatch.chdir(tmp_path)
     (row,) = loops(body, tmp_path)
     assert row["sort"] == sort
+
+
+WORDS = """
+h, x, total, decoder = 1, 0, 0, Decoder()
+for t in range(10):
+    y, h = decoder.forward(x, h, 2)
+    x = xs[t]
+    total = total + op(y - xs[t])
+"""
+DIRECT = """
+state = (1, 2)
+for x in xs:
+    y, state = gru(x, state)
+    out[x] = op(y)
+"""
+
+
+@pytest.mark.parametrize("body", [WORDS, DIRECT, WORDS.replace("(x, h, 2)", "(x, heard=2, h=h)")])
+def test_a_recurrent_net_takes_a_sequence_that_is_known_at_once(body: str, tmp_path: Path) -> None:
+    (row,) = loops(body, tmp_path)
+    assert (row["passes"], row["sort"]) == (10, "sequence")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        WORDS.replace("x = xs[t]", "x = op(y)"),  # the word that it chose
+        WORDS.replace("forward", "attends"),  # its input is made with the state
+        WORDS.replace("op(y - xs[t])", "op(h - xs[t])").replace("x = xs[t]", "x = xs[t] + h"),
+        WORDS.replace("    x = xs[t]", "    x, h = xs[t], op(h)"),  # another net's state
+        DIRECT.replace("gru(x, state)", "library((x, state))"),  # which is not known
+        DIRECT.replace("out[x] = op(y)", "state = op(y), state[1]"),
+    ],
+)
+def test_a_sequence_that_is_made_of_outputs_stays(body: str, tmp_path: Path) -> None:
+    assert not loops(body, tmp_path)

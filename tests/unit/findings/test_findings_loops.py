@@ -36,6 +36,7 @@ def training(
     differs: bool = False,
     on_cpu: bool = False,
     scored_us: float = 0.0,
+    op: str = "aten::mul",
 ) -> RankView:
     """Steps with a loop, of which each pass launches six kernels, in 122 µs of the host; the backward pass
     does as many. The first ``reads`` ops of the loop wait for the device. The last step ``differs`` in what
@@ -47,7 +48,7 @@ def training(
             program.note("aten::narrow" if other else "aten::select")
             for number in range(EACH):
                 read = {"kernel": "Memcpy DtoH (Device -> Pageable)", "bytes": 4} if number < reads else {}
-                name = "aten::item" if number < reads else "aten::mul"
+                name = "aten::item" if number < reads else op
                 name = {"aten::item": "aten::is_nonzero", "aten::mul": "aten::add"}[name] if other else name
                 program.run(name, us=us, sequence=program.number if learns else None, **read)
         if learns:
@@ -60,7 +61,7 @@ def training(
             program.note("aten::set_")
         program.step()
         if step == 0:
-            body = ["aten::item"] * reads + ["aten::mul"] * (EACH - reads)
+            body = ["aten::item"] * reads + [op] * (EACH - reads)
             lines = [
                 one
                 for _ in range(passes)
@@ -103,6 +104,25 @@ def test_what_its_passes_cost_in_the_backward_pass_goes_as_well(tmp_path: Path) 
     host = finding.saving.change.host.with_columns(lasts=pl.col("end_ns") - pl.col("start_ns"))
     each = [host.filter(pl.col("start_ns").is_between(*mark))["lasts"].sum() for mark in marks.rows()]
     assert each == pytest.approx([each[0]] * STEPS, rel=0.05)
+
+
+WORDS = """
+decoder, state, word = made()
+for answers in loader:
+    for answer in answers:
+        chances, state = decoder(word, state)
+        word = answer
+"""
+
+
+def test_a_decoder_is_given_all_words_of_its_teacher_at_once(tmp_path: Path) -> None:
+    view = training(tmp_path, source=WORDS, op="aten::gru", learns=True)
+    (finding,) = looped_ops.find(view)
+    assert finding.title.endswith("none of which needs another's result but a recurrent net's state")
+    assert finding.saving.us == pytest.approx(9 * (2 + 2 * EACH * 20), rel=0.05)
+    assert "the whole sequence in one call" in finding.advice
+    chosen = training(tmp_path, source=WORDS.replace("= answer", "= chances"), op="aten::gru", learns=True)
+    assert not list(looped_ops.find(chosen))
 
 
 def test_kernels_compute_what_they_did(tmp_path: Path) -> None:

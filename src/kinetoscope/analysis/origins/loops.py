@@ -3,14 +3,15 @@
 A pass needs another where it reads a name before it binds it, and binds it as well (``x = layer(x)``), writes
 into what it also reads (``h[i] = cell(h[i - 1])``), or calls what goes on from where it was (``backward``,
 ``next``, a cache). The lines of functions that a pass calls are read as well; what libraries keep is not
-seen.
+seen. The state of a recurrent net is no such name, where nothing else reads it: one call goes through all
+passes' inputs. Nor is a name that is bound to what is known before the loop, such as the word before.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -48,6 +49,7 @@ Loop = ast.For | Comprehension
 GOES_ON = re.compile(r"backward|step|zero_grad|next|send|recv|reset|pop|popleft|remove|clear")
 KEEPS = re.compile(rf"{GIVES_NEW.pattern}|cache|past|(^|_)kv($|_)|optimizer|scheduler")
 PARAMETERS = re.compile("parameters|buffers|weights|grads|state_dict")
+RECURRENT = r"^aten::(lstm|gru|rnn_tanh|rnn_relu)$"
 PASSES = 8  # each time that a loop is entered: of fewer much remains when they are one
 ADDS = (ast.Add, ast.Sub, ast.BitOr, ast.BitAnd)
 
@@ -103,8 +105,8 @@ def independent_loops(run: LoadedRun) -> Mapping[int, pl.DataFrame]:
     """By rank whose lines were noted, each time that the step entered such loops, of eight passes or more:
     ``lane``, ``start_ns``, ``end_ns``; the ``line`` of the outermost one (``train.py:12``), and that of the
     ``inner`` one with more passes; the number of ``passes`` in which ops ran; the ``share`` of the ops that
-    are not one pass's; and the ``sort``: whether each pass calls ``modules`` of its own, or the loop goes
-    through ``parameters`` or other ``items``."""
+    are not one pass's; and the ``sort``: whether each pass calls ``modules`` of its own, or a recurrent net
+    with the state of the one before (``sequence``), or the loop goes through ``parameters`` or ``items``."""
     return {
         rank: pl.DataFrame(list(_of_step(noted, program_files(run))), SCHEMA, orient="row")
         for rank, noted in run.lines.items()
@@ -120,14 +122,19 @@ def _of_step(noted: Trace, sources: ProgramFiles) -> Iterator[_Nest]:
     by_loop = defaultdict[Loop, list[_Entering]](list)
     for one in entered:
         by_loop[one.loop].append(one)
+    recurrent = _recurrent(noted, rows)
     alone = dict[Loop, bool]()
+    sequences = set[Loop]()
     nests = defaultdict[_Entering, list[_Entering]](list)
     root = dict[_Entering, _Entering]()
     for one in sorted(entered, key=lambda one: (one.first, -one.last)):
         same, around = by_loop[one.loop], None if one.outer is None else root.get(one.outer)
         if one.loop not in alone:
             again = any(_working(other, times.get(other.lane, ())) > 1 for other in same)
-            alone[one.loop] = again and _Dependence(same, rows, sources).none
+            dependence = _Dependence(same, rows, sources, recurrent)
+            alone[one.loop] = again and dependence.none
+            if dependence.states:
+                sequences.add(one.loop)
         if around is not None:
             root[one] = around
             if alone[one.loop] and one.outer in nests[around]:
@@ -137,8 +144,19 @@ def _of_step(noted: Trace, sources: ProgramFiles) -> Iterator[_Nest]:
             nests[one].append(one)
     for outermost, levels in nests.items():
         row = _row(outermost, levels, times.get(outermost.lane, ()))
+        if any(one.loop in sequences for one in levels):
+            row = row._replace(sort="sequence")
         if row.passes >= PASSES:
             yield row
+
+
+def _recurrent(noted: Trace, rows: Sequence[NotedLine]) -> set[FileLine]:
+    """The lines that call a recurrent net of torch."""
+    lines = [(row.start_ns, row.line) for row in rows if row.line is not None]
+    begins = [at_ns for at_ns, _ in lines]
+    calls = noted.host_events.filter(matching(noted.host_events, "name", RECURRENT))["start_ns"]
+    places = [bisect_right(begins, at_ns) for at_ns in calls.to_list()]
+    return {lines[place - 1][1] for place in places if place}
 
 
 def _row(outermost: _Entering, levels: Sequence[_Entering], times: Sequence[int]) -> _Nest:
@@ -310,11 +328,17 @@ class _Dependence:
     """Whether a pass of a loop needs what another one did."""
 
     def __init__(
-        self, entered: Sequence[_Entering], rows: Sequence[NotedLine], sources: ProgramFiles
+        self,
+        entered: Sequence[_Entering],
+        rows: Sequence[NotedLine],
+        sources: ProgramFiles,
+        recurrent: set[FileLine],
     ) -> None:
+        self.states = set[str]()  # of recurrent nets, which passes hand on
         self.loop, self.function = entered[0].loop, entered[0].function
         lines = {row.line for one in entered for row in rows[one.first : one.last]}
         located = {sources.located(line) for line in lines if line is not None}
+        self.nets = [sources.located(line) for line in recurrent if line in lines]
         self.called = [one for one in located if one.function is not self.function]
         self.own = next((one.source for one in located if one.function is self.function), None)
         self.entered = {one.function.name for one in located if one.function is not None}
@@ -346,7 +370,8 @@ class _Dependence:
         if isinstance(self.loop, ast.For):
             reads.statements(self.loop.body, set(self.items))
         carried = {name for name in reads.early & reads.stored.keys() if not reads.adds_up(name)}
-        if carried:
+        self.states = {name for name in carried if self._is_state(name)}
+        if not all(self._is_known_before(name, reads) for name in carried - self.states):
             return False
         local = {node.id for node in self.nodes if isinstance(node, ast.Name) and stores(node)}
         local = (local | self.items) - reads.early
@@ -365,6 +390,59 @@ class _Dependence:
             if not effects.of(one.parts, local, one.source, known, own=False):
                 return False
         return effects.needs_nothing(self.nodes)
+
+    def _is_known_before(self, name: str, reads: _Reads) -> bool:
+        """Whether a name is bound to what no pass has computed."""
+        bound = [
+            one for one in self.nodes if isinstance(one, ast.Assign) and name in map(last_name, one.targets)
+        ]
+        values = {other for one in bound for other in _names(one.value)}
+        return bool(self.states) and len(bound) == reads.stored[name] and not values & reads.stored.keys()
+
+    def _is_state(self, name: str) -> bool:
+        """Whether all that a pass does with a name is to hand it to a recurrent net, for its next state."""
+        calls = [one for one in self.nodes if isinstance(one, ast.Assign) and _hands_on(one, name)]
+        uses = [one for one in self.nodes if isinstance(one, ast.Name) and one.id == name]
+        if len(calls) != 1 or len(uses) != 2:
+            return False
+        return any(
+            net.statement is calls[0] or _is_handed(net, calls[0], name)
+            for net in self.nets
+            if net.statement is not None
+        )
+
+
+def _hands_on(one: ast.Assign, name: str) -> bool:
+    """``y, h = net(x, h)``"""
+    bound = {part.id for target in one.targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+    return name in bound and isinstance(one.value, ast.Call) and _place(one.value, name) is not None
+
+
+def _place(call: ast.Call, name: str) -> int | str | None:
+    """Which argument of a call a name is, or is a part of, as of ``(h, c)``: its place or its name."""
+    for place, part in [*enumerate(call.args), *((word.arg, word.value) for word in call.keywords)]:
+        parts = part.elts if isinstance(part, ast.Tuple) else [part]
+        if any(isinstance(one, ast.Name) and one.id == name for one in parts):
+            return place
+    return None
+
+
+def _is_handed(net: Located, by: ast.Assign, name: str) -> bool:
+    """Whether the function in which a recurrent net is called hands it this argument, and does no more with
+    it."""
+    function, statement = net.function, net.statement
+    if function is None or not isinstance(statement, ast.Assign) or not isinstance(by.value, ast.Call):
+        return False
+    place, known = _place(by.value, name), [one.arg for one in function.args.args]
+    known = known[known[:1] == ["self"] :]
+    state = (
+        place if isinstance(place, str) else known[place] if place is not None and place < len(known) else ""
+    )
+    uses = [one for one in ast.walk(function) if isinstance(one, ast.Name) and one.id == state]
+    early = [
+        one for one in uses if not stores(one) and one.lineno <= (statement.end_lineno or statement.lineno)
+    ]
+    return len(early) == 1 and _hands_on(statement, state)
 
 
 class _Reads:

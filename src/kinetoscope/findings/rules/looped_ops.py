@@ -3,7 +3,7 @@
 What it finds
     A ``for`` statement or a comprehension within the step, of which no pass needs what another one computed,
     and whose passes launch small kernels: a loss for each image, each lane or each class of a batch, a norm
-    for each gradient, a small net for each head or column.
+    for each gradient, a small net for each head or column, a call of a recurrent net for each word.
 
 Why it is slow
     Each pass pays for Python, the dispatcher and a launch of every op, in the backward pass as well, and may
@@ -14,15 +14,18 @@ How it decides
     binds or writes, unless each has a part of its own; where the loop neither ends early nor calls
     ``backward``, ``step``, ``next``, an environment, a loader, a cache or a collective; and where functions
     that it calls do nothing of the kind. Sums, and lists that are appended to, are no results that another
-    pass needs. A loop counts from 8 passes on, if it launches at least 50 kernels per step, half of them
-    shorter than 20 µs; a loop in such a loop is done at once with it. Of n passes one remains: its part of
-    the host's time, waits and backward nodes. Of other passes' kernels 3 µs each are saved: what they compute
-    remains. On a CPU, loops through parameters are left out.
+    pass needs; nor is the state of ``nn.GRU``, ``nn.LSTM`` or ``nn.RNN`` that each call hands on, where
+    nothing else is made of it and inputs are known before, as by teacher forcing. A loop counts from 8 passes
+    on, if it launches at least 50 kernels per step, half of them shorter than 20 µs; a loop in such a loop is
+    done at once with it. Of n passes one remains: its part of the host's time, waits and backward nodes. Of
+    other passes' kernels 3 µs each are saved: what they compute remains. On a CPU, loops through parameters
+    are left out.
 
 What to do
     Stack what the loop goes through (padded and masked, where lengths differ), and call each op once:
     ``stack``, ``gather``, ``scatter``, ``where``, ``bmm``, ``vmap``. Of many small nets stack the weights for
-    one ``bmm``; of many small tables make one. On lists of tensors of any shape use ``torch._foreach_*``.
+    one ``bmm``; of many small tables make one. Give a recurrent net the whole sequence in one call. On lists
+    of tensors of any shape use ``torch._foreach_*``.
 
 Source
     PyTorch, tutorials on ``torch.func.vmap`` and on model ensembling; ``torch._foreach_*``, by which
@@ -49,12 +52,15 @@ LAUNCHING = pl.min_horizontal("duration_ns", pl.lit(FIXED_NS))
 ADVICE = {
     "modules": "stack the weights of what it calls, for one bmm, grouped convolution or table.",
     "parameters": "torch._foreach_* on the list of tensors launches a few kernels for all.",
+    "sequence": "give the recurrent net the whole sequence in one call, and each op all of its outputs.",
     "items": "stack its items (padded and masked, where lengths differ), call each op once.",
 }
+STATE = " but a recurrent net's state"
 READS = " Read the results with one copy."
 SNIPPETS = {
     "modules": "y = torch.baddbmm(biases, x, weights)  # (n, rows, in) by (n, in, out)",
     "parameters": "norms = torch.stack(torch._foreach_norm(gradients))",
+    "sequence": "outputs, state = gru(inputs, state)  # all time steps, known beforehand",
     "items": "losses = torch.where(mask, errors(stacked), 0).sum(1)  # of all items at once",
 }
 
@@ -80,7 +86,7 @@ def find(view: RankView) -> Findings:
         yield Finding(
             subject=one.line,
             title=f"The loop at {one.line}{and_inner} makes {passes:,} passes per {view.unit} of {each} "
-            "each, none of which needs another's result",
+            f"each, none of which needs another's result{STATE if sort == 'sequence' else ''}",
             affected_us=view.us_of(one.work),
             saving=one.saving,
             evidence=[evidence.of(view, "what its passes launch", one.work)],
