@@ -52,6 +52,7 @@ def test_a_thread_pool_s_loop_is_named_by_the_program_s_function() -> None:
         loop = pool.submit(answered).result()[0]
     assert loop.where.startswith("concurrent/futures/thread.py:")
     assert loop.calls.endswith("answered")
+    assert loop.pythons
 
 
 def test_what_follows_a_with_or_a_try_is_no_loop() -> None:
@@ -144,6 +145,8 @@ def test_loops_of_one_function_and_calls_that_a_loader_feeds_are_steps_themselve
     batches = Loop((), MAIN, 15, 40, "main.py:5", "")
     assert not OuterLoop([OUTER, batches]).looking
     assert not OuterLoop([]).looking
+    server = Loop(((MAIN, 20),), PIPE, 5, 15, "socketserver.py:290", "do_POST", pythons=True)
+    assert not OuterLoop([OUTER, server]).looking
     loads = iter(range(1000))
     assert passes(OuterLoop([OUTER, INNER], lambda: next(loads)), [6] * 9) == []
 

@@ -37,6 +37,7 @@ class Loop(NamedTuple):
     last: int
     where: str  # ``train.py:40``
     calls: str  # the function that its body has called; empty: none on the stack
+    pythons: bool = False  # it is in Python's own library, as that in which a server waits for a request
 
     def holds(self, site: Site) -> bool:
         """Whether a call from there is made in a pass of this loop."""
@@ -60,7 +61,7 @@ def loops_around(stack: Sequence[tuple[CodeType, int]]) -> list[Loop]:
             called = [inner for inner in called if not _is_python_s(inner)] or called
         calls = getattr(called[0], "co_qualname", called[0].co_name) if called else ""
         found += [
-            Loop(site, id(code), first, last, f"{file}:{line}", calls)
+            Loop(site, id(code), first, last, f"{file}:{line}", calls, _is_python_s(code))
             for first, last, line in _loops_of(code)
             if first <= at <= last
         ]
@@ -146,6 +147,8 @@ class OuterLoop:
     """
 
     def __init__(self, around: Sequence[Loop], loads: Callable[[], int] = lambda: 0) -> None:
+        while around and around[-1].pythons:  # the call is not repeated in it
+            around = around[:-1]
         self.inner = around[-1] if around else None
         outside = [loop for loop in around if len(loop.above) < len(around[-1].above)] if around else []
         self.loop = outside[-1] if outside else None
