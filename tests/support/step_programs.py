@@ -535,6 +535,7 @@ EXPECTED: dict[str, Expected] = {
     "doubts": _call(loops.DOUBTS, r"doubts in the loop at doubts.py:\d+", "aten::dropout", 12),
     "evaluations": _call(loops.EVALUATIONS, r"Sequential under evaluate \(.*\)", "aten::argmax", 1),
     "serving": _call(loops.SERVING, r"Sequential under Server.answer \(.*\)", "aten::stack", 1),
+    "application": _call(loops.APPLICATION, r"Net under predict \(application.py:\d+\)", "aten::topk", 1),
     "search": Expected(loops.SEARCH, "loop", r"one pass of the loop at search.py:\d+", ("aten::randn", 1)),
     "simulation": Expected(
         loops.SIMULATION, "loop", r"one pass of the loop at simulation.py:\d+", ("aten::square", 1)

@@ -10,7 +10,7 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -504,6 +504,51 @@ def test_a_cell_that_is_trained_a_hundred_times_a_step_is_heard_once() -> None:
             state.sum().backward()
             optimizer.step()
         assert heard == [False, True] * 3
+    finally:
+        sources.remove()
+
+
+def test_a_module_that_is_made_anew_is_the_one_of_its_class_that_is_gone() -> None:
+    """As where an application loads its model for each request."""
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x)
+
+    keys, data = list[Hashable](), torch.ones(1, 2)
+    sources = Sources(lambda signal, key, name: keys.append(key), ImportWatch())
+    sources.install()
+    try:
+        kept = list[torch.nn.Module]()  # so that no identity comes again
+        for _ in range(3):
+            net = Net().eval()
+            net(data)
+            del net
+            gc.collect()
+            kept.append(Net())
+        first = keys[0]
+        assert keys == [first] * 3
+        alive, other = Net().eval(), Net().eval()
+        alive(data), other(data)
+        assert keys[3:] == [first, id(other)]
+        del other
+        gc.collect()
+        alive(data)
+        del keys[:]
+        sources.module = alive
+        sources.follow(("module", sources._key(alive)))
+        alive(data)
+        del alive
+        gc.collect()
+        torch.nn.Sequential(kept[0])(data)  # inside of another it is none of the program's calls
+        kept[1].eval()(data)
+        kept[2].eval()(data)
+        assert len(keys) == 2
+        assert len(set(keys)) == 1
     finally:
         sources.remove()
 

@@ -126,7 +126,12 @@ class Sources:
         self.loads: Callable[[], int] = lambda: self.batches
         self.loaded = 0
         self.iterations: Callable[[], bool] = lambda: False  # whether they are looked for
+        # Of each class of modules the one called last, and by which key it is known.
+        self.called = weakref.WeakKeyDictionary[type, tuple[weakref.ref[Any], int]]()
         self.kind: Kind | None = None  # of the source that leads
+        # Of the module whose calls do its class, and by which key it is known.
+        self.leads: type = object
+        self.key: Hashable = None
         self.step_ended: Any = None
         self.optimizer_hook: Any = None
         self.in_hook = threading.local()  # whether this thread is in it
@@ -223,7 +228,8 @@ class Sources:
         elif counts == "module" or counts == "request":
             module, name = self.module, "generate" if counts == "request" else "__call__"
             self.remove(counts)
-            if module is not None and id(module) == key:
+            if module is not None and self._key(module) == key:
+                self.key = key
                 self._bound(counts, type(module), name, self._counted)
         elif counts == "range":
             self.watches[counts].seen = self._range_counted
@@ -231,8 +237,8 @@ class Sources:
             self.remove()
 
     def _counted(self, module: Any) -> None:
-        if module is self.module:
-            self._counted_as(id(module))
+        if self._is_leader(module):
+            self._counted_as(self.key)
 
     def _range_counted(self, range_: Any) -> None:
         self._counted_as(str(range_.name))
@@ -283,17 +289,19 @@ class Sources:
             self._follow_trained()
         elif kind == "iteration" and self.acting is not None:
             self._bound("model", type(self.acting), "__call__", self._acting_called)
-        if kind == "request" and self.module is not None and id(self.module) == key:
+        if kind == "request" and self.module is not None and self._key(self.module) == key:
             self._follow_requests(self.module)
-        if kind == "module" and self.module is not None and id(self.module) == key:
+        if kind == "module" and self.module is not None and self._key(self.module) == key:
+            self.leads, self.key = type(self.module), key
             self.remove("module")
-            self._bound("module", type(self.module), "__call__", self._leader_called)
+            self._bound("module", self.leads, "__call__", self._leader_called)
 
     def follow_every_call(self, key: Hashable) -> None:
         """Watch this module alone, but each of its calls: ``generate`` looks ``__call__`` up just once."""
-        if self.module is not None and id(self.module) == key:
+        if self.module is not None and self._key(self.module) == key:
+            self.leads, self.key = type(self.module), key
             self.remove("module")
-            self._bound("module", type(self.module), torch_private.MODULE_CALL, self._leader_called)
+            self._bound("module", self.leads, torch_private.MODULE_CALL, self._leader_called)
 
     def _follow_trained(self) -> None:
         if self.trained is not None:
@@ -399,7 +407,7 @@ class Sources:
 
     def _requested(self, model: Any) -> None:
         self.module, self.prefilled = model, False
-        self.tick("request", id(model), type(model).__name__)
+        self.tick("request", self._key(model), type(model).__name__)
 
     def _leader_requested(self, model: Any) -> None:
         if model is self.module:
@@ -418,7 +426,7 @@ class Sources:
     def _module_called(self, module: Any) -> None:
         if self.wanted is not None and (type(module).__name__ == self.wanted or module is self.named):
             self.module = module
-            self.tick("module", id(module), self.wanted)
+            self.tick("module", self._key(module), self.wanted)
             return
         if _surrounded(inspect.currentframe(), self.calling):
             return
@@ -434,9 +442,9 @@ class Sources:
             # A loss is called as often as what it judges, and no sooner a sign of steps.
             training = training or (self.trained is not None and self._judges(module))
             signal: Signal = "training module" if training else "idle module" if idle else "module"
-            self.tick(signal, id(module), type(module).__name__)
+            self.tick(signal, self._key(module), type(module).__name__)
         elif _records_gradients():
-            self.tick("optimizer's module", id(module), type(module).__name__)
+            self.tick("optimizer's module", self._key(module), type(module).__name__)
         else:
             self._acts(module)
 
@@ -450,7 +458,7 @@ class Sources:
             self.updated, self.acting = False, module
         loaded, self.loaded = self.loaded, self.loads()
         signal: Signal = "acting module" if self.loaded == loaded else "fed acting module"
-        self.tick(signal, id(module), type(module).__name__)
+        self.tick(signal, self._key(module), type(module).__name__)
 
     def _takes_batch(self, iterator: Any) -> None:
         self.batches += 1
@@ -486,8 +494,28 @@ class Sources:
                 self.trained_now = self.model_called(training)
 
     def _leader_called(self, module: Any) -> None:
-        if module is self.module:
-            self.tick("module", id(module), type(module).__name__)
+        if self._is_leader(module):
+            self.tick("module", self.key, type(module).__name__)
+
+    def _key(self, module: Any) -> int:
+        """By what a module is known: itself, or the one of its class that was called before it and is gone,
+        as where an application loads its model anew for each request."""
+        before, key = self.called.get(type(module), (None, 0))
+        one = None if before is None else before()
+        if one is not module:
+            key = id(module) if before is None or one is not None else key
+            self.called[type(module)] = weakref.ref(module), key
+        return key
+
+    def _is_leader(self, module: Any) -> bool:
+        """Whether this is the module whose calls lead, or takes the place of one that is gone."""
+        leader = self.module
+        if leader is not None or type(module) is not self.leads:
+            return module is leader
+        if _surrounded(inspect.currentframe(), self.calling):
+            return False
+        self.module = module
+        return True
 
     def _graph_replayed(self, graph: Any) -> None:
         self.replays += 1
@@ -537,7 +565,7 @@ class Sources:
 
     def _other_called(self, module: Any) -> None:
         if module is self.before and not _surrounded(inspect.currentframe(), self.calling):
-            self.tick("module", id(module), type(module).__name__)
+            self.tick("module", self._key(module), type(module).__name__)
 
     def _range_entered(self, range_: Any, only: str | None = None) -> None:
         name = str(range_.name)
