@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import traces
-from eager import Eager
+from eager import NODE, Eager
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.rules import looped_ops, results_on_host, split_batches
 from kinetoscope.recording.manifest import Manifest, Program, RankRecord
@@ -37,6 +37,7 @@ def training(
     on_cpu: bool = False,
     scored_us: float = 0.0,
     op: str = "aten::mul",
+    grid: int = 132,
 ) -> RankView:
     """Steps with a loop, of which each pass launches six kernels, in 122 µs of the host; the backward pass
     does as many. The first ``reads`` ops of the loop wait for the device. The last step ``differs`` in what
@@ -50,7 +51,8 @@ def training(
                 read = {"kernel": "Memcpy DtoH (Device -> Pageable)", "bytes": 4} if number < reads else {}
                 name = "aten::item" if number < reads else op
                 name = {"aten::item": "aten::is_nonzero", "aten::mul": "aten::add"}[name] if other else name
-                program.run(name, us=us, sequence=program.number if learns else None, **read)
+                sequence = program.number if learns else None
+                program.run(name, us=us, grid=grid, sequence=sequence, **read)
         if learns:
             for number in reversed(range(program.number - passes * EACH, program.number)):
                 program.backward("MulBackward0", "aten::mul", us=us, sequence=number)
@@ -129,6 +131,71 @@ def test_kernels_compute_what_they_did(tmp_path: Path) -> None:
     """Of 19 µs each, of which the host hides as much as it takes, 3 µs go with a launch."""
     (finding,) = looped_ops.find(training(tmp_path, us=19))
     assert finding.saving.us == pytest.approx(9 * (2 + EACH * 20) - 9 * EACH * (19 - 3), rel=0.1)
+
+
+def test_kernels_of_one_block_run_next_to_each_other(tmp_path: Path) -> None:
+    (finding,) = looped_ops.find(training(tmp_path, us=19, grid=1))
+    assert finding.saving.us == pytest.approx(9 * (2 + EACH * 20), rel=0.03)
+
+
+TABLES = """
+for row in data:
+    for table in tables:
+        weights.append(table(row))
+    for table in wide_tables:
+        vectors.append(table(row))
+    loss(weights, vectors).backward()
+"""
+
+
+def lookups(folder: Path, source: str = TABLES, times: int = 60) -> RankView:
+    """Steps that look up so many tables in each of two loops, in 20 µs of the host each, and as long in the
+    backward pass; then gradients of these and of 20 other weights are added, in 1 µs each, and an optimizer
+    updates all in 400 µs."""
+    program = Eager()
+    for _ in range(STEPS):
+        first = program.number
+        for _ in range(2 * times):
+            program.note("aten::select")
+            program.run("aten::embedding", "aten::gather", us=2, sequence=program.number)
+        program.run("aten::mean", us=2)
+        for number in reversed(range(first, first + 2 * times)):
+            program.backward("EmbeddingBackward0", "aten::scatter", us=2, sequence=number)
+        for _ in range(2 * times + 20):
+            accumulates = f"{NODE}torch::autograd::AccumulateGrad"
+            program.events.append(traces.host(accumulates, program.at, 1, tid=2))
+            program.at += 2
+        program.events.append(traces.host("Optimizer.step#SGD.step", program.at, 400, "user_annotation"))
+        program.at += 400
+        program.step()
+    lines = [
+        (op, f"train.py({line + at}): <module>")
+        for line in [3] * times + [5] * times
+        for at, op in enumerate(("aten::select", "aten::embedding aten::gather"))
+    ]
+    lines.append(("aten::mean", "train.py(7): <module>"))
+    (folder / "kept.json").write_bytes(msgspec.json.encode(Program(files={"/home/train.py": source})))
+    kept = Manifest(ranks=(RankRecord(rank=0, program="kept.json"),))
+    trace = program.view().trace
+    return RankView(LoadedRun((trace,), kept, folder=folder, lines={0: traces.noted(*lines)}), trace)
+
+
+def test_tables_that_are_looked_up_in_two_loops_are_one_for_the_optimizer_as_well(tmp_path: Path) -> None:
+    (finding,) = looped_ops.find(lookups(tmp_path))
+    assert finding.title == (
+        "The loops at train.py:3 and 5 make 120 passes per step of 1 small kernel each, none of which needs "
+        "another's result"
+    )
+    assert "one table of all" in finding.advice
+    of_weights = 118 / 140 * (400 + 140)
+    assert finding.saving.us == pytest.approx(118 * (2 + 20 + 20) + of_weights, rel=0.05)
+
+
+def test_one_table_that_is_looked_up_for_each_row_is_one_already(tmp_path: Path) -> None:
+    source = TABLES.replace("for table in tables", "for one in row").replace("for table in", "for one in")
+    (finding,) = looped_ops.find(lookups(tmp_path, source.replace("table(row)", "table(one)")))
+    assert "table" not in finding.advice
+    assert finding.saving.us == pytest.approx(118 * (2 + 20 + 20), rel=0.05)
 
 
 def test_a_loop_that_reads_is_told_so_once(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ SCHEMA = {
     "passes": pl.Int64,
     "share": pl.Float64,
     "sort": pl.String,
+    "function": pl.String,
 }
 
 
@@ -76,6 +77,7 @@ class _Nest(NamedTuple):
     passes: int
     share: float
     sort: str
+    function: str
 
 
 class _Entering(Struct, eq=False):
@@ -106,7 +108,8 @@ def independent_loops(run: LoadedRun) -> Mapping[int, pl.DataFrame]:
     ``lane``, ``start_ns``, ``end_ns``; the ``line`` of the outermost one (``train.py:12``), and that of the
     ``inner`` one with more passes; the number of ``passes`` in which ops ran; the ``share`` of the ops that
     are not one pass's; and the ``sort``: whether each pass calls ``modules`` of its own, or a recurrent net
-    with the state of the one before (``sequence``), or the loop goes through ``parameters`` or ``items``."""
+    with the state of the one before (``sequence``), or the loop goes through ``parameters`` or ``items``; and
+    the ``function`` that it is in, by its file and line."""
     return {
         rank: pl.DataFrame(list(_of_step(noted, program_files(run))), SCHEMA, orient="row")
         for rank, noted in run.lines.items()
@@ -179,6 +182,7 @@ def _row(outermost: _Entering, levels: Sequence[_Entering], times: Sequence[int]
         passes[most.loop],
         1 - kept / max(1, _ops(outermost, times)),
         _sort(most.loop),
+        f"{outermost.line.file}:{outermost.function.lineno if outermost.function else ''}",
     )
 
 

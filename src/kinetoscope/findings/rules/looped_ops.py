@@ -18,7 +18,10 @@ How it decides
     nothing else is made of it and inputs are known before, as by teacher forcing. A loop counts from 8 passes
     on, if it launches at least 50 kernels per step, half of them shorter than 20 µs; a loop in such a loop is
     done at once with it. Of n passes one remains: its part of the host's time, waits and backward nodes. Of
-    other passes' kernels 3 µs each are saved: what they compute remains. On a CPU, loops through parameters
+    other passes' kernels 3 µs each are saved: what they compute remains, but for kernels of fewer blocks than
+    the device has multiprocessors, which as one fill it. Loops of a function with as many passes are one
+    finding; where each pass looks up a table of its own, the host's time for the tables' gradients and
+    updates goes as well. On a CPU, loops through parameters
     are left out.
 
 What to do
@@ -32,11 +35,14 @@ Source
     optimizers of torch update all parameters at once.
 """
 
+from collections import defaultdict
+
 from msgspec import Struct
 
 from kinetoscope.analysis.events.backward import in_backward, in_update
 from kinetoscope.analysis.events.rows import END
-from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, SYNCHRONIZATION
+from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, OPTIMIZER, SYNCHRONIZATION
+from kinetoscope.analysis.kernels.occupancy import blocks
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.loops import independent_loops
 from kinetoscope.analysis.origins.siblings import independent_calls
@@ -48,9 +54,12 @@ KERNELS = 50  # per step: fewer are ordinary
 SMALL_NS = 20_000  # about what a call takes the host: longer kernels hide the loop
 FEW = 0.05  # of a call's kernels: a library may choose another kernel for another layout
 OF_A_NET = 20  # kernels of a call: fewer are a layer's
-LAUNCHING = pl.min_horizontal("duration_ns", pl.lit(FIXED_NS))
+LOOKUP = "^aten::embedding$"
+ACCUMULATES = f"{AUTOGRAD_NODE}.*AccumulateGrad$"
+BASIS = "all passes but one, as far as they are calls, launches and waits"
 ADVICE = {
     "modules": "stack the weights of what it calls, for one bmm, grouped convolution or table.",
+    "tables": "make one table of all, with an offset for each, and look everything up at once.",
     "parameters": "torch._foreach_* on the list of tensors launches a few kernels for all.",
     "sequence": "give the recurrent net the whole sequence in one call, and each op all of its outputs.",
     "items": "stack its items (padded and masked, where lengths differ), call each op once.",
@@ -59,6 +68,7 @@ STATE = " but a recurrent net's state"
 READS = " Read the results with one copy."
 SNIPPETS = {
     "modules": "y = torch.baddbmm(biases, x, weights)  # (n, rows, in) by (n, in, out)",
+    "tables": "vectors = table(index + offsets)  # (batch, fields, wide), of one nn.Embedding",
     "parameters": "norms = torch.stack(torch._foreach_norm(gradients))",
     "sequence": "outputs, state = gru(inputs, state)  # all time steps, known beforehand",
     "items": "losses = torch.where(mask, errors(stacked), 0).sum(1)  # of all items at once",
@@ -66,15 +76,20 @@ SNIPPETS = {
 
 
 class LoopedOps(Struct, frozen=True, eq=False):
-    """A loop whose passes could be one: each time that the step with lines entered it (``loops``), the
-    ``segments`` of threads that it takes in the recorded steps, and their device ``work``."""
+    """A loop whose passes could be one, or several of a function (``lines``): each time that the step with
+    lines entered it (``loops``), the ``segments`` of threads that it takes in the recorded steps, and their
+    device ``work``."""
 
-    line: str
+    lines: tuple[str, ...]
     loops: pl.DataFrame
     segments: pl.DataFrame
     work: pl.DataFrame
     reads: bool  # whether passes wait for the device
     saving: Saving
+
+    @property
+    def line(self) -> str:
+        return self.lines[0]
 
 
 def find(view: RankView) -> Findings:
@@ -83,14 +98,19 @@ def find(view: RankView) -> Findings:
         inner, sort = one.loops["inner"].drop_nulls(), str(one.loops["sort"][0])
         and_inner = f", with that at line {inner[0].rpartition(':')[2]} in it," if len(inner) else ""
         each = numbers.count(max(1, round(view.per_step(kernels) / passes)), "small kernel")
+        *others, last = [one.line, *(line.rpartition(":")[2] for line in one.lines[1:])]
+        at = f"loop at {last}{and_inner} makes"
+        if others:
+            at = f"loops at {', '.join(others)} and {last} make"
+        sort = "tables" if _looks_up(view, one) else sort
         yield Finding(
             subject=one.line,
-            title=f"The loop at {one.line}{and_inner} makes {passes:,} passes per {view.unit} of {each} "
+            title=f"The {at} {passes:,} passes per {view.unit} of {each} "
             f"each, none of which needs another's result{STATE if sort == 'sequence' else ''}",
             affected_us=view.us_of(one.work),
             saving=one.saving,
             evidence=[evidence.of(view, "what its passes launch", one.work)],
-            advice=f"Do the loop at once: {ADVICE[sort]}{READS if one.reads else ''}",
+            advice=f"Do the loop{'s' * bool(others)} at once: {ADVICE[sort]}{READS if one.reads else ''}",
             snippet=SNIPPETS[sort],
             source=one.line,
         )
@@ -99,7 +119,44 @@ def find(view: RankView) -> Findings:
 @remembered
 def looped(view: RankView) -> tuple[LoopedOps, ...]:
     """The loops that this finds."""
-    return _found(view, independent_loops(view.run).get(view.rank))
+    together = defaultdict[tuple[str, int], list[LoopedOps]](list)
+    for one in _found(view, independent_loops(view.run).get(view.rank)):
+        together[str(one.loops["function"][0]), whole(one.loops["passes"].sum())].append(one)
+    return tuple(_joined(view, same) for same in together.values())
+
+
+def _joined(view: RankView, same: list[LoopedOps]) -> LoopedOps:
+    """Loops of one function through as many items, which are stacked once for all of them; tables that they
+    look up are one for the optimizer as well."""
+    tables = [one for one in same if _looks_up(view, one)]
+    if len(same) == 1 and not tables:
+        return same[0]
+    change = _updated(view, sum(whole(one.loops["passes"].sum()) - len(one.loops) for one in tables))
+    for one in same:
+        change |= one.saving.change or NOTHING
+    return LoopedOps(
+        tuple(one.line for one in same),
+        pl.concat([one.loops for one in same]),
+        pl.concat([one.segments for one in same]),
+        pl.concat([one.work for one in same]),
+        any(one.reads for one in same),
+        savings.of(view, change, BASIS),
+    )
+
+
+def _looks_up(view: RankView, one: LoopedOps) -> bool:
+    """Whether each pass looks up a table of its own."""
+    lookups = view.around(LOOKUP).gather(one.work["launch"].drop_nulls())
+    return one.loops["sort"][0] == "modules" and lookups.is_not_null().any()
+
+
+def _updated(view: RankView, tables: int) -> ReplayChange:
+    """The host's time for gradients and updates of so many of the weights that a step trains."""
+    sums, updates = (view.inside(view.host(name)) for name in (ACCUMULATES, OPTIMIZER))
+    if not tables or sums.is_empty():
+        return NOTHING
+    share = min(1.0, tables * view.steps / len(sums))
+    return savings.called(view, pl.concat([sums, updates]), share)
 
 
 @remembered
@@ -150,7 +207,7 @@ def _looped(view: RankView, line: str, loops: pl.DataFrame, entered: pl.DataFram
         for of in (one["sequence"].drop_nulls().unique() for one in (within, _inside(ops, rest)))
     )
     filled = whole_tensors(view).filter(pl.col("node").is_in(nodes["id"].implode()))
-    launched = [one.select("id", saved_ns=LAUNCHING) for one in (later, view.launched_during(later_nodes))]
+    launched = [_merged(view, one) for one in (later, view.launched_during(later_nodes))]
     saved = pl.concat([filled.select("id", saved_ns="duration_ns"), *launched], how="vertical_relaxed")
     calls = host.select("id", "lane", "start_ns").filter(matching(host, "name", SYNCHRONIZATION))
     waits = _inside(calls, rest)["id"]
@@ -158,12 +215,21 @@ def _looped(view: RankView, line: str, loops: pl.DataFrame, entered: pl.DataFram
     saving = savings.device(
         view,
         saved.group_by("id").agg(pl.max("saved_ns")).sort("id"),
-        "all passes but one, as far as they are calls, launches and waits",
+        BASIS,
         more=savings.called(view, thread) | no_wait(waits),
     )
     if saving.share < MEDIUM:
         return None
-    return LoopedOps(line, loops, entered, work, len(waits) > 0, saving)
+    return LoopedOps((line,), loops, entered, work, len(waits) > 0, saving)
+
+
+def _merged(view: RankView, work: pl.DataFrame) -> pl.DataFrame:
+    """Kernels with ``saved_ns``, of each as a part of another: all but what it computes; with fewer blocks
+    than the device has multiprocessors, but for its part of these."""
+    places = (view.device.multiprocessors if view.device else None) or 1
+    share = (pl.col("blocks") / places).clip(0, 1).fill_null(1.0)
+    computes = (pl.col("duration_ns") - FIXED_NS).clip(0)
+    return blocks(work).select("id", saved_ns=pl.col("duration_ns") - share * computes)
 
 
 def _same_nets(work: pl.DataFrame, entered: pl.DataFrame) -> bool:

@@ -185,7 +185,9 @@ def _filling(view: RankView, copies: pl.DataFrame) -> list[LoopedOps]:
     if known is None or lines is None:
         return []
     reads = lines.rows["line"].gather(copies["op"].drop_nulls()).unique().drop_nulls()
-    return [one for one in looped(view) if any(known.fills(one.line, read) for read in reads)]
+    return [
+        one for one in looped(view) if any(known.fills(line, read) for line in one.lines for read in reads)
+    ]
 
 
 def _line(view: RankView, silence: pl.DataFrame) -> str | None:
