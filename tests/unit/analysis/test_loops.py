@@ -161,6 +161,8 @@ def loops(body: str, folder: Path) -> list[dict[str, Any]]:
         ("found = over(net, xs)", 10),
         ("for x in xs:\n    part = []\n    part.append(op(x))\n    part.pop()", 10),
         ("for x in xs:\n    for y in range(3):\n        z = op(y)", 30),
+        ("z = [[op(y) for y in xs] for x in range(3)]", 30),
+        ("z = [sum([net.forward(y) for y in xs]) for x in range(3)]", 30),
         ("for x in range(3):\n    for y in xs:\n        z = op(y)", 30),
     ],
 )  # fmt: skip
@@ -182,6 +184,7 @@ def test_passes_that_need_nothing_of_each_other(
         "for i in range(1, 10):\n    out[i] = op(out[i - 1])",
         "found = [0]\nfor x in xs:\n    found.append(op(found[-1]))",
         "best = 0\nfor x in xs:\n    if op(x) > best:\n        best = op(x)",
+        "z = [[net.keeps(y) for y in xs] for x in range(3)]",
         "for x in xs:\n    y = net.keeps(x)",
         "for x in xs:\n    y = net.logs_and_reads(x, x)",
         "for x in xs:\n    y = op(x)\n    if y > 8:\n        break",

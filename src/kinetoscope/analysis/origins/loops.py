@@ -306,7 +306,9 @@ def _line(located: Located) -> _KnownLine | None:
     if isinstance(statement, ast.For):
         return _KnownLine(function, starts, statement)
     found = [node for node in source.parts[statement] if isinstance(node, COMPREHENSION)]
-    is_one = len(found) == 1 and len(found[0].generators) == 1
+    # Of those in each other the outermost goes through all.
+    is_one = bool(found) and all(len(one.generators) == 1 for one in found)
+    is_one = is_one and all(inner in ast.walk(outer) for outer, inner in pairwise(found))
     return _KnownLine(function, starts, found[0] if is_one else None)
 
 
@@ -346,8 +348,10 @@ class _Dependence:
         self.called = [one for one in located if one.function is not self.function]
         self.own = next((one.source for one in located if one.function is self.function), None)
         self.entered = {one.function.name for one in located if one.function is not None}
-        over = _over(self.loop)
-        self.items, self.through = _names(over.target), list(ast.walk(over.iter))
+        nested = [node for node in ast.walk(self.loop) if isinstance(node, ast.comprehension)]
+        overs = [self.loop] if isinstance(self.loop, ast.For) else nested
+        self.items = {name for over in overs for name in _names(over.target)}
+        self.through = [node for over in overs for node in ast.walk(over.iter)]
         body = self.loop.body if isinstance(self.loop, ast.For) else [self.loop]
         self.nodes = [node for part in body for node in ast.walk(part)]
 
