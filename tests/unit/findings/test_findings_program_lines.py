@@ -98,7 +98,7 @@ def test_an_evaluation_between_steps_that_most_of_the_run_passes_in_is_a_finding
     each = 60 * 0.02 / 40  # seconds of the evaluation, for each of the program's steps
     assert found.title == (
         f"evaluate (train.py:60) takes 60.0 % of the run after its setup, {each * 1e3:.1f} ms for each step, "
-        "and is in no recorded step: most of it passes in nested_numpify "
+        "and is part of none: most of it passes in nested_numpify "
         "(transformers/trainer_pt_utils.py:165)"
     )
     assert (found.saving.us, found.saving.most_us) == (0, pytest.approx(each * 1e6))
@@ -430,7 +430,7 @@ def test_an_evaluation_after_every_so_many_steps_is_a_finding_with_its_share() -
     assert found.saving.share == pytest.approx(1 / 4)
     assert found.title == (
         "After every 10 steps evaluate (train.py:60) takes 100 ms: 50.0 % of the time, 10.0 ms for each "
-        "step, and is in no recorded step"
+        "step, and is part of none"
     )
     assert found.saving.us == pytest.approx(1e6 * 0.1 / 10 / 2)
     assert found.saving.most_us == pytest.approx(1e6 * 0.1 / 10)

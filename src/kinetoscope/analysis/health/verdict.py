@@ -132,8 +132,8 @@ def _phases_not_recorded(run: LoadedRun) -> Iterable[Note]:
             name = NOT_A_NAME.sub("_", function)[:40] or "part"
             mostly = f", mostly in {_cut(row.mostly_in)}" if row.mostly_in else ""
             text = (
-                f"{share:.0%} of the run after its setup is in {_cut(row.title)}{mostly}, which was not "
-                f'recorded: put it into torch.profiler.record_function("{name}") and record it with '
+                f"{share:.0%} of the run after its setup is in {_cut(row.title)}{mostly}, which is part of "
+                f'no step: put it into torch.profiler.record_function("{name}") and record it with '
                 f"`kinetoscope run --range {name} …`"
             )
             # The recorded steps' figures stand; what they promise is promised to a lesser part of the run.

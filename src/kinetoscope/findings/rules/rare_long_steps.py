@@ -169,7 +169,7 @@ def _between_steps(view: RankView) -> Findings:
         most = Saving(each_us, "", False, 0.0)
         snippet = next((call for file, call in OF_LIBRARIES.items() if f"({file}:" in phase.mostly_in), None)
         regular = None if phase is of_round else regular
-        saving = savings.not_predicted(most, "it was not recorded")
+        saving = savings.not_predicted(most, "no step that is replayed has it")
         advice = (
             "Make that line unnecessary: reduce results on the device before they are copied or kept, and "
             "score all in one go; or do it less often."
@@ -187,7 +187,7 @@ def _between_steps(view: RankView) -> Findings:
         yield Finding(
             subject=phase.name,
             title=f"{phase.title} takes {numbers.percent(phase.time_us / steps_us)} of the run after its "
-            f"setup, {numbers.time(each_us)} for each step, and is in no recorded step: most of it passes in "
+            f"setup, {numbers.time(each_us)} for each step, and is part of none: most of it passes in "
             f"{phase.mostly_in}",
             saving=saving,
             at_least="high",
@@ -221,7 +221,7 @@ def _of_round(phases: Iterable[RunPhase], between_us: float) -> RunPhase | None:
 
 def _every_so_often(view: RankView, found: StepRound, phase: RunPhase | None) -> Finding:
     each_us = found.between_us / found.steps
-    what, where = ("something else", "") if phase is None else (phase.title, ", and is in no recorded step")
+    what, where = ("something else", "") if phase is None else (phase.title, ", and is part of none")
     half = savings.rare(view, each_us / 2, "half of the time that it takes, spread over all steps")
     saving = savings.if_so(replace(half, most_us=each_us), "half of it is enough")
     ways = ["without gradients"]
