@@ -30,7 +30,7 @@ from kinetoscope.recording.manifest import (
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 from sampled import FILE, Run
-from traces import Event, call, host, kernel, noted, step, trace
+from traces import Event, call, event, host, kernel, noted, step, trace
 
 STEP_US, STEP_S = 10_000.0, 1e-2
 STEP = "<module> 20 train 40 step 34"
@@ -103,6 +103,18 @@ def test_an_evaluation_between_steps_that_most_of_the_run_passes_in_is_a_finding
     )
     assert (found.saving.us, found.saving.most_us) == (0, pytest.approx(each * 1e6))
     assert "preprocess_logits_for_metrics" in (found.snippet or "")
+
+
+@pytest.mark.parametrize(("busy_us", "idle"), [(2500, 0.75), (9000, 0.0)])
+def test_a_recorded_evaluation_tells_how_long_the_device_is_idle_in_all(busy_us: float, idle: float) -> None:
+    samples = Run().sample("timed", STEP, times=40)
+    samples.sample("after", "<module> 20 train 45 evaluate 61 Net.forward 95", times=60)
+    marked = event("user_annotation", "evaluate", STEP_US + 5, STEP_US - 10)
+    (found,) = rare_long_steps.find(view_of(samples, marked, busy_us=busy_us))
+    each = 1e6 * 60 * 0.02 / 40
+    assert found.saving.us == pytest.approx(idle * each)
+    assert found.saving.condition == ("no batch needs another's answer" if idle else "")
+    assert ("larger batches" in found.advice) == (idle > 0)
 
 
 SCORED = """import torch

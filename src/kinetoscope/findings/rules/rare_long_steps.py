@@ -24,8 +24,10 @@ How it decides
 
     A phase between steps is a finding from a fifth of the run after its setup on, where one line takes most
     of it; what of it can go is not known. But where half of it or more makes tensors of numbers in nested
-    loops, that time is promised if all can be computed at once. What comes after every so many steps is a
-    finding from a tenth of the time on, and half of it would save half.
+    loops, that time is promised if all can be computed at once; and where an evaluation was recorded in which
+    the device is idle for half of the time or more, such a part of the longest such phase, if no batch needs
+    another's answer. What comes after every so many steps is a finding from a tenth of the time on, and half
+    of it would save half.
 
 What to do
     Collections: leave ``gc.collect()`` and ``torch.cuda.empty_cache()`` out of the loop, or freeze what
@@ -44,6 +46,8 @@ from kinetoscope.analysis.origins.item_by_item import item_by_item
 from kinetoscope.analysis.passes.long_steps import HALF, TWICE, LongSteps
 from kinetoscope.analysis.passes.unprofiled import StepRound, Unprofiled
 from kinetoscope.analysis.passes.whole_run import RunPhase, whole_run
+from kinetoscope.analysis.time.busy import steps_of
+from kinetoscope.analysis.time.phases import EVALUATE, phases_of
 from kinetoscope.findings.loaders import with_workers
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.new_shapes import explains_long_steps
@@ -162,18 +166,29 @@ def _between_steps(view: RankView) -> Findings:
     of_round, regular = None, _round(view)
     if regular is not None and about:
         of_round = _of_round(phases, regular.between_us / regular.steps * about)
-    for phase in phases if about else []:
-        if phase.kind != "phase" or phase.mostly_in is None or phase.time_us < LARGE_PHASE * steps_us:
-            continue
+    known = [phase for phase in phases if phase.kind == "phase" and phase.mostly_in is not None]
+    large = [phase for phase in known if phase.time_us >= LARGE_PHASE * steps_us]
+    longest = max(large, key=lambda phase: phase.time_us, default=None)
+    for phase in large if about else []:
         each_us = phase.time_us / about
         most = Saving(each_us, "", False, 0.0)
-        snippet = next((call for file, call in OF_LIBRARIES.items() if f"({file}:" in phase.mostly_in), None)
+        snippet = next(
+            (call for file, call in OF_LIBRARIES.items() if f"({file}:" in str(phase.mostly_in)), None
+        )
         regular = None if phase is of_round else regular
         saving = savings.not_predicted(most, "no step that is replayed has it")
         advice = (
             "Make that line unnecessary: reduce results on the device before they are copied or kept, and "
             "score all in one go; or do it less often."
         )
+        if phase is longest and (idle := _idle_evaluating(view)) >= HALF:
+            basis = "the device's idle time in a recorded evaluation, as much of all of them"
+            saving = replace(savings.rare(view, idle * each_us, basis), most_us=each_us)
+            saving = savings.if_so(saving, "no batch needs another's answer")
+            advice = (
+                f"The device is idle {numbers.percent(idle)} of a recorded evaluation: evaluate larger "
+                "batches, and read their results once, at the end."
+            )
         lines = item_by_item(view.run, view.rank, phase)
         if (us := 1e6 * sum(lines.values())) >= phase.time_us / 2:
             basis = "its lines that make tensors of numbers in loops, by samples of the thread"
@@ -199,6 +214,13 @@ def _between_steps(view: RankView) -> Findings:
         )
     if regular is not None:
         yield _every_so_often(view, regular, of_round)
+
+
+def _idle_evaluating(view: RankView) -> float:
+    """The share of recorded evaluations in which no device is busy; 0 without any."""
+    steps = steps_of(view.trace).join(phases_of(view.trace), on=["rank", "step"])
+    steps = steps.filter(pl.col("phase").str.starts_with(EVALUATE))
+    return 1 - int(steps["busy_ns"].sum()) / int(steps["duration_ns"].sum()) if len(steps) else 0.0
 
 
 def _round(view: RankView) -> StepRound | None:
