@@ -28,11 +28,11 @@ class Bag:
         self.x = x
 
 
-def same(step: Callable[[Net, Any], object]) -> list[tuple[int, int]]:
+def same(step: Callable[[Net, Any], object], x: Any = None) -> list[tuple[int, int]]:
     """The calls of a step that repeat another one."""
     if sys.gettrace() is not None:
         pytest.skip("the tests are traced")
-    net, x = Net(), torch.randn(8, 4)
+    net, x = Net(), torch.randn(8, 4) if x is None else x
     lines = Lines(lambda file: file == __file__, PaddingGiven())
     lines.start(None)
     step(net, x)
@@ -113,3 +113,17 @@ def test_an_input_whose_memory_another_one_got_is_not_the_same() -> None:
             net(x + number)
 
     assert same(step) == []
+
+
+def test_what_was_compared_may_be_swapped() -> None:
+    """Tensors that weak references lead to may not; parameters are swapped while a step is noted, too."""
+    x, weights = torch.randn(8, 4), torch.nn.Parameter(torch.randn(8, 4))
+
+    def step(net: Net, x: Any) -> None:
+        net(x)
+        net(weights)
+        torch.utils.swap_tensors(weights, torch.nn.Parameter(torch.zeros(8, 4)))
+
+    assert same(step, x) == []
+    torch.utils.swap_tensors(x, torch.zeros(8, 4))
+    assert not x.any()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import polars as pl
 
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.origins.source import NotedLine, noted_lines
+from kinetoscope.analysis.origins.source import ModuleCall, NotedLine, noted_lines
 from kinetoscope.sources.run import LoadedRun
 
 SCHEMA = {
@@ -44,19 +43,11 @@ def same_calls(run: LoadedRun) -> Mapping[int, pl.DataFrame]:
     return found
 
 
-class CalledModule(NamedTuple):
-    lane: int
-    start_ns: int
-    end_ns: int
-    module: str
-    line: str
-
-
-def _calls(rows: list[NotedLine]) -> list[CalledModule]:
-    found, line = list[CalledModule](), ""
+def _calls(rows: list[NotedLine]) -> list[ModuleCall]:
+    found, line = list[ModuleCall](), ""
     for row in sorted(rows, key=lambda row: (row.start_ns, row.line is None, -row.end_ns)):
         if row.line is not None:
             line = f"{row.line.file}:{row.line.number}"
         elif row.called is not None:
-            found.append(CalledModule(row.lane, row.start_ns, row.end_ns, row.called, line))
+            found.append(ModuleCall(row.lane, row.start_ns, row.end_ns, row.called, line))
     return found

@@ -46,6 +46,16 @@ class NotedLine(NamedTuple):
     called: str | None  # the function, ``Model.forward``, or the module's class
 
 
+class ModuleCall(NamedTuple):
+    """A module's call, and from where it was made."""
+
+    lane: int
+    start_ns: int
+    end_ns: int
+    module: str
+    line: str
+
+
 class Located(NamedTuple):
     source: ProgramFile | None
     statement: ast.stmt | None

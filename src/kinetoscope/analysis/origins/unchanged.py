@@ -16,7 +16,6 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import polars as pl
 
@@ -28,6 +27,7 @@ from kinetoscope.analysis.origins.source import (
     WRITES,
     FileLine,
     Function,
+    ModuleCall,
     ProgramFile,
     ProgramFiles,
     first_of,
@@ -58,17 +58,7 @@ SCHEMA = {"lane": pl.UInt32, "start_ns": pl.Int64, "end_ns": pl.Int64, "module":
 Bound = defaultdict[Function | None, defaultdict[str, list[ast.expr | None]]]
 
 
-class _ModuleCall(NamedTuple):
-    """A module's call, and from where it was made."""
-
-    lane: int
-    start_ns: int
-    end_ns: int
-    module: str
-    line: str
-
-
-ModuleCalls = defaultdict[FileLine, list[_ModuleCall]]
+ModuleCalls = defaultdict[FileLine, list[ModuleCall]]
 
 
 @remembered
@@ -130,11 +120,11 @@ def _of_step(noted: Trace, sources: ProgramFiles) -> tuple[_LinedStep, ModuleCal
             continue
         within.add(end_ns)
         if module is not None and (not (same := calls[step.at]) or start_ns >= same[-1].end_ns):
-            same.append(_ModuleCall(lane, start_ns, end_ns, module, f"{step.at.file}:{step.at.number}"))
+            same.append(ModuleCall(lane, start_ns, end_ns, module, f"{step.at.file}:{step.at.number}"))
     return step, calls
 
 
-def _outermost(step: _LinedStep, calls: ModuleCalls) -> Iterator[_ModuleCall]:
+def _outermost(step: _LinedStep, calls: ModuleCalls) -> Iterator[ModuleCall]:
     found = [call for place, same in calls.items() if step.repeats(place, same) for call in same]
     ends = 0
     for call in sorted(found, key=lambda call: call.start_ns):
@@ -176,7 +166,7 @@ class _LinedStep:
         self.times.append(at_ns)
         self.places.append(place)
 
-    def repeats(self, place: FileLine, modules: Sequence[_ModuleCall]) -> bool:
+    def repeats(self, place: FileLine, modules: Sequence[ModuleCall]) -> bool:
         """Whether the modules that a line calls get the same as in the step before: what it calls by name, it
         calls with arguments that are the same; each class is called once, or no more modules than there are
         such calls, so none in a loop of a library; and no line inside of these calls writes an attribute."""
@@ -233,7 +223,7 @@ class _LinedStep:
         except RecursionError:
             return [False] * len(nodes)
 
-    def _keeps_state(self, call: _ModuleCall) -> bool:
+    def _keeps_state(self, call: ModuleCall) -> bool:
         first, last = (bisect_left(self.times, at_ns) for at_ns in (call.start_ns + 1, call.end_ns))
         written = (self._written(place) for place in set(self.places[first:last]))
         return any(isinstance(target, ast.Attribute) for targets in written for target in targets)

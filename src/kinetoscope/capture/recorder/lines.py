@@ -150,6 +150,7 @@ class Lines:
         for frame in self.frames:
             frame.f_trace = None
         self.frames.clear()
+        self.same.forget()
 
     def _is_own(self, code: CodeType) -> bool:
         """Whether the lines of a function are noted."""
@@ -180,7 +181,7 @@ class Lines:
                 self.same.called(frame, self.modules)
             self.modules += 1
         elif code.co_name.endswith("step"):
-            self.same.weights_change()
+            self.same.forget()
         is_own = self._is_own(code)
         if self.given is not None:
             self.given.labelled(frame, is_own)
@@ -216,7 +217,7 @@ class Lines:
 
     # What runs between any two lines of the program, so that Dynamo would compile it.
     CALLED_BY_PYTHON = (
-        PaddingGiven.called, PaddingGiven.labelled, SameCalls.called, SameCalls.weights_change,
+        PaddingGiven.called, PaddingGiven.labelled, SameCalls.called, SameCalls.forget,
         _called, _in_function, _in_module, _returned, _note, _is_own,
     )  # fmt: skip
 

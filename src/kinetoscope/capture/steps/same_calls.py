@@ -49,8 +49,9 @@ class SameCalls:
             else:
                 self.known[key] = number, alive
 
-    def weights_change(self) -> None:
-        """An optimizer steps; fused ones count no version of what they write."""
+    def forget(self) -> None:
+        """An optimizer steps, and fused ones count no version of what they write; or the step is over, after
+        which no reference may stay: ``torch.utils.swap_tensors`` takes no tensor that has one."""
         self.known.clear()
 
 
@@ -78,8 +79,9 @@ def _same(value: Any, alive: list[weakref.ref[Any]], depth: int = 0) -> Hashable
         return type(value), value
     if type(value) in (torch.Tensor, torch.nn.Parameter):
         whole = value if value._base is None else value._base
-        place = value.storage_offset(), tuple(value.shape), value.stride()
-        return _object(whole, alive), value.dtype, value._version, *place
+        # A parameter lives as long as its module, and may be swapped in the step.
+        number = id(whole) if type(whole) is torch.nn.Parameter else _object(whole, alive)
+        return number, value.dtype, value._version, value.storage_offset(), tuple(value.shape), value.stride()
     parts = value if type(value) in (list, tuple, dict) else vars(value)
     if depth >= DEEPEST or len(parts) > ITEMS:
         raise ValueError

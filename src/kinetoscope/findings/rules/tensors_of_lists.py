@@ -66,7 +66,7 @@ def find(view: RankView) -> Findings:
 
 
 def _copies(view: RankView, lists: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
-    """Copies to the device of tensors of lists, all but a step's first: the time until the next list's memory
+    """Copies to the device of tensors of lists, all but one a step: the time until the next list's memory
     is taken (``lane``, ``start_ns``, ``duration_ns``), and the waits in it; none where fewer than ``MANY`` a
     step are copied."""
     launches = view.kernels("^Memcpy HtoD")["launch"].drop_nulls()
