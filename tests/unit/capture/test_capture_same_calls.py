@@ -28,16 +28,20 @@ class Bag:
         self.x = x
 
 
-def same(step: Callable[[Net, Any], object], x: Any = None) -> list[tuple[int, int]]:
-    """The calls of a step that repeat another one."""
+def noted(step: Callable[[Net, Any], object], x: Any) -> Lines:
     if sys.gettrace() is not None:
         pytest.skip("the tests are traced")
-    net, x = Net(), torch.randn(8, 4) if x is None else x
+    net = Net()
     lines = Lines(lambda file: file == __file__, PaddingGiven())
     lines.start(None)
     step(net, x)
     lines.stop()
-    return lines.same.found
+    return lines
+
+
+def same(step: Callable[[Net, Any], object]) -> list[tuple[int, int]]:
+    """The calls of a step that repeat another one."""
+    return noted(step, torch.randn(8, 4)).same.found
 
 
 def steps(optimizer: type, **named: Any) -> Callable[[Net, Any], object]:
@@ -96,7 +100,7 @@ def test_a_part_that_is_called_alone_and_in_its_module_is_noted_once() -> None:
         lambda net, x: (net(x, 1), net(x, 2)),
         lambda net, x: (net(x, scale=1), net(x)),
         lambda net, x: (net(x), torch.nn.init.zeros_(net.layer.weight), net(x)),
-        lambda net, x: torch.inference_mode()(lambda: (net(x + 1), net(x + 1)))(),
+        lambda net, x: torch.inference_mode()(lambda y: (net(y := y + 1), net(y)))(x),  # counts no writes
         steps(torch.optim.SGD, lr=0.1),
         steps(torch.optim.SGD, lr=0.1, foreach=True),
         steps(torch.optim.AdamW, foreach=True),
@@ -124,6 +128,7 @@ def test_what_was_compared_may_be_swapped() -> None:
         net(weights)
         torch.utils.swap_tensors(weights, torch.nn.Parameter(torch.zeros(8, 4)))
 
-    assert same(step, x) == []
+    lines = noted(step, x)
+    assert lines.same.found == []
     torch.utils.swap_tensors(x, torch.zeros(8, 4))
     assert not x.any()
