@@ -66,6 +66,10 @@ def test_ops_of_the_recorded_steps_have_the_lines_that_call_them(programs: Progr
     ):
         expected = f"{path.name}:{where(text)} {function}"
         assert any(name == op and line.endswith(expected) for name, line, _ in lines), (op, expected)
+    noted = loaded.lines[0]
+    layers = noted.host_events.filter(noted.host_events["name"].cast(str) == "aten::linear")
+    sizes = noted.argument("input_dims", layers["id"]).cast(str)
+    assert set(sizes) == {"[[4, 16], [16, 16], [16]]"}
 
 
 def test_without_them_a_recording_is_as_before(programs: Programs) -> None:

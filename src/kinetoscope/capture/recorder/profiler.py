@@ -524,7 +524,13 @@ class TorchDevice:
         from kinetoscope.capture.recorder.lines import LinesSession
 
         configuration = torch_private.profiler_configuration(any_thread=self.all_threads)
-        return LinesSession(None, stacks=False, activities=activities, experimental_config=configuration)
+        return LinesSession(
+            None,
+            stacks=False,
+            activities=activities,
+            record_shapes=True,  # no time is taken from this step
+            experimental_config=configuration,
+        )
 
     def python_hindrance(self) -> str | None:
         """Why Python's trace function cannot be used without harm; None where it can."""
