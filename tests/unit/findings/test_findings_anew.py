@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from eager import Eager
 from kinetoscope.analysis.origins.lines import OpLines
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.rules import cudagraph_anew, normalized_weights, repeated_work, sparse_transpose
+from kinetoscope.findings.rules.pageable_copy import travelling
 from kinetoscope.recording.manifest import Manifest, Program, RankRecord, StepTimings
 from kinetoscope.sources.run import LoadedRun
 
@@ -335,14 +337,16 @@ def test_samples_share_what_comes_before_the_first_random_number() -> None:
     assert finding.affected_us == pytest.approx(200)
 
 
-def server(weights: int = 24, learns: bool = False) -> Eager:
+TO_DEVICE, TO_HOST = "Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pageable)"
+
+
+def server(weights: int = 24, learns: bool = False, ways: tuple[str, ...] = (TO_DEVICE,)) -> Eager:
     """Requests for each of which weights are drawn for 5 ms, and copied to the device for 20 µs each, before
     it computes for 1 ms."""
     program = Eager()
     for _ in range(STEPS):
         program.note("aten::uniform_", 5_000)
-        for number in range(weights):
-            kernel = "Memcpy HtoD (Pageable -> Device)"
+        for kernel, number in itertools.product(ways, range(weights)):
             program.run("aten::to", "aten::copy_", kernel=kernel, us=20, bytes=(number % 12 + 1) << 16)
         program.run("aten::linear", kernel=GEMM, us=1_000)
         if learns:
@@ -358,6 +362,15 @@ def test_a_model_that_each_request_loads_is_loaded_once() -> None:
     )
     assert finding.affected_us > 5_000 + 24 * 20
     assert finding.saving.us == pytest.approx(5_000 + 24 * 20, rel=0.1)
+
+
+def test_weights_that_are_read_to_the_device_and_copied_into_those_of_the_host_are_a_models() -> None:
+    """As by ``torch.load(map_location="cuda")`` before ``load_state_dict`` and ``model.cuda()``."""
+    view = server(ways=(TO_DEVICE, TO_HOST, TO_DEVICE)).view()
+    assert travelling(view).is_empty()
+    (finding,) = repeated_work.find(view)
+    assert finding.title.startswith("48 tensors, 20.4 MB, are copied to the device 3 times in 3 steps")
+    assert finding.saving.us == pytest.approx(5_000 + 72 * 20, rel=0.1)
 
 
 @pytest.mark.parametrize("program", [server(weights=8), server(learns=True)])

@@ -128,11 +128,13 @@ def _on_the_host(view: RankView, copies: pl.DataFrame) -> pl.DataFrame:
 
 @remembered
 def travelling(view: RankView) -> pl.DataFrame:
-    """The pageable copies of tensors that go to the device and come back in the same steps."""
+    """The pageable copies of tensors that go to the device and come back in the same steps; not of what is
+    sent twice as often as it comes back, as weights that are read to the device and put into a new model."""
     copies = view.kernels(r"Pageable").filter(pl.col("bytes") > 0)
     copies = copies.with_columns(up=matching(copies, "name", "HtoD"))
-    times = pl.min_horizontal(pl.col("up").sum(), (~pl.col("up")).sum()).over("bytes")
-    copies = copies.filter(pl.int_range(pl.len()).over("bytes", "up") < times)
+    up, down = (one.sum().over("step", "bytes") for one in (pl.col("up"), ~pl.col("up")))
+    number = pl.int_range(pl.len()).over("step", "bytes", "up")
+    copies = copies.filter(number < pl.min_horizontal(up, down), up < 2 * down)
     large = copies["bytes"].sum() >= 2 * PARTS_BYTES * view.steps
     return copies if large and len(copies) >= 2 * PARTS * view.steps else copies.clear()
 

@@ -341,13 +341,14 @@ def _loaded(view: RankView) -> Findings:
         ops, on="before_ns", by="lane", strategy="forward", check_sortedness=False
     )
     loading = began.select("lane", "start_ns", duration_ns=pl.col("last_ns") - pl.col("start_ns"))
-    change = savings.called(view, loading) | no_wait(copies["launch"])
+    work = view.launched_during(loading)
+    change = savings.called(view, loading) | no_wait(work["launch"])
     yield Finding(
         subject="loaded",
         title=f"{len(copies) // times:,} tensors, {numbers.size(int(copies['bytes'].sum()) // times)}, are "
         f"copied to the device {times} times in {view.steps} {view.unit}s: a model is loaded anew",
         affected_us=view.us_of(loading),
-        saving=savings.device(view, copies, "loading it, and its copies", "duration_ns", change),
+        saving=savings.device(view, work, "loading it, and its copies", "duration_ns", change),
         evidence=[evidence.of(view, "the largest copies", copies.sort("bytes", descending=True).head(8))],
         advice="Load the model once, when the program starts, and keep it on the device.",
         snippet="model = load_model().to(device).eval()  # once, outside of what answers requests",
