@@ -170,6 +170,7 @@ class StepTimings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     # of the calls of modules in the step with lines, which gets what an earlier one got, with the same
     # weights: (3, 5) where the sixth repeats the fourth
     same_calls: tuple[tuple[int, int], ...] = ()
+    uncounted_calls: tuple[int, ...] = ()  # of the later ones: in inference mode, which counts no writes
     collects_at: str | None = None  # the line that requests collections of garbage: train.py:12
     levels: tuple[StepLevel, ...] = ()  # the step, then what it is made of, the outermost first
     candidates: tuple[StepCandidate, ...] = ()  # the surest sign of a step first

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 import polars as pl
 
+from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.events.torch_names import MODULE
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.origins.source import ModuleCall, NotedLine, noted_lines
 from kinetoscope.sources.run import LoadedRun
+from kinetoscope.trace.model import Trace, with_arguments
 
+WRITES = r"^aten::\w+_$"  # add_, copy_, index_put_: into its first argument
 SCHEMA = {
     "call": pl.UInt32,
     "repeats": pl.UInt32,
@@ -25,12 +31,17 @@ SCHEMA = {
 def same_calls(run: LoadedRun) -> Mapping[int, pl.DataFrame]:
     """By rank whose lines were noted, the calls of modules that repeat another, outside of such calls, and
     those that they repeat (``repeats`` is null): the number of the ``call``, ``lane``, ``start_ns``,
-    ``end_ns``, the ``module`` (the class) and the ``line`` that made it (``train.py:12``)."""
-    records = {record.rank: record.steps.same_calls for record in run.manifest.ranks} if run.manifest else {}
+    ``end_ns``, the ``module`` (the class) and the ``line`` that made it (``train.py:12``). Where the recorder
+    counted no writes, only those between which no op of the step writes into what may be an input."""
+    records = {record.rank: record.steps for record in run.manifest.ranks} if run.manifest else {}
     found = dict[int, pl.DataFrame]()
     for rank, noted in run.lines.items():
-        repeats = {again: first for first, again in records.get(rank, ())}
+        record = records.get(rank)
+        repeats = {again: first for first, again in record.same_calls} if record else {}
         calls = _calls(noted_lines(noted)) if repeats else []
+        for again in record.uncounted_calls if record and calls else ():
+            if again < len(calls) and _may_be_written(noted, calls[repeats[again]], calls[again]):
+                del repeats[again]
         rows, ends = list[tuple[int | None, ...]](), 0
         for number in sorted(repeats):
             if number < len(calls) and calls[number].start_ns >= ends:
@@ -51,3 +62,24 @@ def _calls(rows: list[NotedLine]) -> list[ModuleCall]:
         elif row.called is not None:
             found.append(ModuleCall(row.lane, row.start_ns, row.end_ns, row.called, line))
     return found
+
+
+def _may_be_written(noted: Trace, first: ModuleCall, again: ModuleCall) -> bool:
+    """Whether an op between the beginnings of two calls may write into what both get: in modules into what
+    has the sizes of something that the first op of the call gets, outside of them into any tensor."""
+    ops = _outermost_ops(noted).filter(pl.col("start_ns").is_between(first.start_ns, again.start_ns))
+    given = next(iter(ops["input_dims"]), None) or "[]"
+    writes = ops.filter(matching(ops, "name", WRITES)).select("in_module", "input_dims")
+    sizes = [(within, msgspec.json.decode(dims or "[[0]]")[0]) for within, dims in writes.iter_rows()]
+    return any(into in msgspec.json.decode(given) if within else into for within, into in sizes)
+
+
+@remembered
+def _outermost_ops(trace: Trace) -> pl.DataFrame:
+    """Ops that no other op calls, in order: name, start_ns, input_dims, and whether they are in a module."""
+    host = with_arguments(trace.host_events, trace.host_arguments, "input_dims")
+    is_op = matching(host, "category", "^cpu_op$")
+    is_module = matching(host, "category", "^python_function$") & matching(host, "name", f"^{MODULE}")
+    ops = host.with_columns(in_module=nearest(host, is_module).is_not_null())
+    ops = ops.filter(is_op & nearest(host, is_op).gather(host["parent"]).is_null())
+    return ops.select("name", "start_ns", pl.col("input_dims").cast(pl.String), "in_module").sort("start_ns")

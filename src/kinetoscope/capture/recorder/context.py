@@ -103,7 +103,8 @@ class MeasuredSteps:
     prefetch: Prefetch = field(default_factory=Prefetch)
     padding: BatchPadding | None = None  # how much of the batches is padding
     labels: LossLabels | None = None  # of a step's losses
-    same_calls: tuple[tuple[int, int], ...] = ()  # of models, with the same inputs and weights
+    same_calls: tuple[tuple[int, int], ...] = ()  # of models, with the same inputs and weights …
+    uncounted_calls: tuple[int, ...] = ()  # … as far as is counted
     collects_at: str | None = None  # the line of the program that requests collections of garbage
     recorded: list[StepTime] = field(default_factory=list[StepTime])  # the steps that the full pass recorded
     notes: list[str] = field(default_factory=list[str])
@@ -175,6 +176,7 @@ class MeasuredSteps:
             padding=self.padding,
             labels=self.labels,
             same_calls=self.same_calls,
+            uncounted_calls=self.uncounted_calls,
             collects_at=self.collects_at,
             levels=self.levels,
             updates=self.updates,

@@ -90,7 +90,8 @@ class LinesSession(KinetoSession):
     def given(self) -> GivenToModels:
         given = self.lines.given
         counted = (given.counted(), given.ignored()) if given else (None, None)
-        return GivenToModels(*counted, tuple(self.lines.same.found))
+        same = self.lines.same
+        return GivenToModels(*counted, tuple(same.found), tuple(same.uncounted))
 
     def _probe(self) -> None:
         for _ in range(PROBES):

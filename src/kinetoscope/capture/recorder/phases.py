@@ -662,7 +662,7 @@ class NoteLines(Phase):
             session.mark(None)
             session.stop()
             measured = self.context.measured
-            padding, measured.labels, measured.same_calls = session.given()
+            padding, measured.labels, measured.same_calls, measured.uncounted_calls = session.given()
             measured.padding = measured.padding or padding
             self.context.write_lines(session)
         return after_lines(self.context)

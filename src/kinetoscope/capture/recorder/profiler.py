@@ -183,6 +183,7 @@ class GivenToModels(NamedTuple):
     padding: BatchPadding | None = None
     labels: LossLabels | None = None
     same_calls: tuple[tuple[int, int], ...] = ()
+    uncounted_calls: tuple[int, ...] = ()
 
 
 class MarkedStep(NamedTuple):

@@ -1,7 +1,8 @@
 """Calls of a model in one step with the same inputs and the same weights, of which one would do.
 
 A tensor is the same if it is the same object, or the same view of one, and nothing has written into it since:
-torch counts that in its version. Inference mode keeps no such count, and no call is compared there.
+torch counts that in its version. Inference mode keeps no such count: whether something was written there is
+asked of the step's ops later.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class SameCalls:
     def __init__(self) -> None:
         self.calls = self.compared = 0
         self.found: list[tuple[int, int]] = []
+        self.uncounted: list[int] = []  # of the later ones: before them writes may not have been counted
+        self.inference = False  # calls were made in inference mode
         self.known: dict[Hashable, tuple[int, list[weakref.ref[Any]]]] = {}
 
     def called(self, frame: FrameType, depth: int) -> None:
@@ -34,7 +37,10 @@ class SameCalls:
         number, self.calls = self.calls, self.calls + 1
         if depth >= DEPTH or self.compared >= MOST:
             return
+        import torch
+
         self.compared += 1
+        self.inference |= torch.is_inference_mode_enabled()
         with contextlib.suppress(Exception), torch_private.asked_in_silence():
             code, given, alive = frame.f_code, frame.f_locals, list[weakref.ref[Any]]()
             several = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
@@ -46,6 +52,8 @@ class SameCalls:
             # The number of an object that is gone may be another one's by now.
             if first < number and all(one() is not None for one in before):
                 self.found.append((first, number))
+                if self.inference:
+                    self.uncounted.append(number)
             else:
                 self.known[key] = number, alive
 
@@ -67,8 +75,12 @@ def _weights(module: Any) -> tuple[Hashable, ...]:
         own = vars(one)
         left += [part for part in own["_modules"].values() if part is not None]
         weights = [weight for weight in own["_parameters"].values() if weight is not None]
-        found += own["training"], *map(id, weights), sum(weight._version for weight in weights)
+        found += own["training"], *map(id, weights), sum(map(_version, weights))
     return tuple(found)
+
+
+def _version(tensor: Any) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _same(value: Any, alive: list[weakref.ref[Any]], depth: int = 0) -> Hashable:
@@ -81,7 +93,14 @@ def _same(value: Any, alive: list[weakref.ref[Any]], depth: int = 0) -> Hashable
         whole = value if value._base is None else value._base
         # A parameter lives as long as its module, and may be swapped in the step.
         number = id(whole) if type(whole) is torch.nn.Parameter else _object(whole, alive)
-        return number, value.dtype, value._version, value.storage_offset(), tuple(value.shape), value.stride()
+        return (
+            number,
+            value.dtype,
+            _version(value),
+            value.storage_offset(),
+            tuple(value.shape),
+            value.stride(),
+        )
     parts = value if type(value) in (list, tuple, dict) else vars(value)
     if depth >= DEEPEST or len(parts) > ITEMS:
         raise ValueError

@@ -32,9 +32,10 @@ How it decides
     each step, if it is the same matrix.
 
     Calls again: in the step whose lines are noted, a model got the same objects, or views of them, and by
-    torch's count of versions nothing had written into these or its weights since. The call without gradients
-    goes, or where both have some the second, with its part of the backward pass; where they draw random
-    numbers, and both train or none, what comes before these.
+    torch's count of versions nothing had written into these or its weights since (in inference mode,
+    which has none: by the step's ops). The call without gradients goes, or where both have some the
+    second, with its part of the backward pass; where they draw random numbers, and both train or none,
+    what comes before these.
 
     Models loaded anew: without training, twenty tensors or more of eight sizes or more are copied from
     ordinary memory, as many of each size in each step that copies any. All that the host does on that thread
