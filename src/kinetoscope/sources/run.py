@@ -182,7 +182,7 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None, links: bool) 
     def read(path: Path, rank: int | None = None) -> Trace:
         from kinetoscope.trace.read import read
 
-        return read(path, rank=rank, progress=shown(path))
+        return read(path, rank=rank, progress=shown(path), links=links)
 
     def export(path: Path) -> tuple[Trace, ...]:
         try:

@@ -62,8 +62,9 @@ class _Facts(msgspec.Struct, frozen=True):
     files: dict[str, tuple[int, int]] = {}  # of each table, its rows and the bytes of its file
 
 
-def recall(path: Path, part: int | None = None) -> Trace | None:
-    """The trace of this file (the one of that number, where it holds several), if its tables were kept."""
+def recall(path: Path, part: int | None = None, *, links: bool = True) -> Trace | None:
+    """The trace of this file (the one of that number, where it holds several), if its tables were kept;
+    without ``links`` as ``Trace.unlinked`` has it."""
     folder = _entry(path, part)
     if folder is None or not folder.is_dir():
         return None
@@ -74,7 +75,8 @@ def recall(path: Path, part: int | None = None) -> Trace | None:
     try:
         facts = msgspec.json.decode(plain_file.content(folder / _FACTS), type=_Facts)
         tables = {
-            name: _table(folder, name, declared, facts.files[name]) for name, declared in schema.HELD.items()
+            name: _table(folder, name, declared, facts.files[name], links)
+            for name, declared in schema.HELD.items()
         }
         _check_references(tables)
         os.utime(folder)
@@ -209,16 +211,21 @@ def mark(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _table(folder: Path, name: str, declared: Schema, expected: tuple[int, int]) -> pl.DataFrame:
+def _table(folder: Path, name: str, declared: Schema, expected: tuple[int, int], links: bool) -> pl.DataFrame:
     import polars as pl
 
     from kinetoscope.trace import schema
 
+    empty = schema.empty(declared)
+    if not expected[0] or (name == "flows" and not links):
+        return empty
     path = folder / f"{name}.parquet"
     if not path.is_file() or path.stat().st_size != expected[1]:
         raise ValueError(f"{name} is not what was kept")
-    table = pl.read_parquet(path)
-    if len(table) != expected[0] or not table.schema.items() <= schema.empty(declared).schema.items():
+    kept = pl.scan_parquet(path)
+    columns = kept.collect_schema()
+    table = kept.drop([] if links else "external_id", strict=False).collect()
+    if len(table) != expected[0] or not columns.items() <= empty.schema.items():
         raise ValueError(f"{name} is not what was kept")
     return schema.conform(table, declared)
 

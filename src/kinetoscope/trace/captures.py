@@ -93,7 +93,10 @@ def captures(trace: Trace) -> list[Capture]:
 
 def _named(host: pl.DataFrame, pattern: str) -> pl.Series:
     names = host["name"].unique()
-    return host["name"].is_in(names.filter(names.cast(pl.String).str.contains(pattern)).implode())
+    wanted = names.filter(names.cast(pl.String).str.contains(pattern))
+    if wanted.is_empty():  # as in most traces: then rows need not be looked at
+        return pl.Series([False]).new_from_index(0, len(host))
+    return host["name"].is_in(wanted.implode())
 
 
 def _capture(trace: Trace, lane: int, start: int, end: int, calls: pl.Series) -> Capture:

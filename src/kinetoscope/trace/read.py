@@ -27,7 +27,12 @@ IN_PROCESS = 24 << 20  # bytes; below this starting processes costs more than it
 
 
 def read(
-    path: str | Path, *, rank: int | None = None, progress: Progress | None = None, kept: bool = True
+    path: str | Path,
+    *,
+    rank: int | None = None,
+    progress: Progress | None = None,
+    kept: bool = True,
+    links: bool = True,
 ) -> Trace:
     """Read one Kineto / Chrome JSON trace: plain, gzip or zstd, whole or damaged.
 
@@ -35,6 +40,7 @@ def read(
         rank: the rank it belongs to, where the file does not say or is not to be believed.
         progress: called now and then with the bytes of the file read so far, and its size.
         kept: its tables are, for the next time.
+        links: whether it is to have that by which its events were joined (see ``Trace.unlinked``).
 
     Raises:
         NotATraceError: nothing in it is a trace; the message says what it is instead.
@@ -43,11 +49,12 @@ def read(
         TooLargeError: it unpacks past the limit.
     """
     path = Path(path)
-    trace = cache.recall(path)
+    trace = cache.recall(path, links=links)
     if trace is None:
         trace = _read(path, progress)
         if kept:
             cache.keep(path, trace)
+        trace = trace if links else trace.unlinked()
     return trace if rank is None else replace(trace, source=replace(trace.source, rank=rank))
 
 

@@ -75,10 +75,12 @@ class Effect(Struct, frozen=True, eq=False):
 
 
 class Effects(Struct, frozen=True, eq=False):
-    """Effects of changes on one graph, each found once for as long as its change lives."""
+    """Effects of changes on one graph, each found once for as long as its change lives; and the host time
+    that the last of them took away, since most changes that are asked for next differ on the device alone."""
 
     graph: ReplayGraph
     _known: dict[int, WeakKeyDictionary[ReplayChange, Effect]] = field(default_factory=dict)
+    last: list[tuple[dict[int, pl.DataFrame], tuple[pl.Series, pl.Series]]] = field(default_factory=list)
 
     def of(self, rank: int, change: ReplayChange) -> Effect:
         known = self._known.setdefault(rank, WeakKeyDictionary())
@@ -133,12 +135,20 @@ def _left(graph: ReplayGraph, rank: int, device: pl.DataFrame) -> pl.DataFrame:
     return _smallest(pl.DataFrame({"row": rows, "left": left.cast(pl.Float64)}).drop_nulls("row"))
 
 
-def _gone(base: State, rank: int, steps: dict[int, pl.DataFrame]) -> tuple[pl.Series, ...]:
-    """The host time that goes away of a rank's threads (see ``ReplayGraph.until``)."""
-    own = {(rank, thread): each for thread, each in steps.items()}
+def _gone(base: State, rank: int, steps: dict[int, pl.DataFrame]) -> tuple[pl.Series, pl.Series]:
+    """How much sooner work is launched, counted from the start of its segment, and how much shorter segments
+    are, where host time of a rank's threads goes away."""
+    for known, found in base.effects.last:
+        if known is steps:
+            return found
+    graph, own = base.graph, {(rank, thread): each for thread, each in steps.items()}
     if base.pace != 1:
-        own = {key: at_pace(each, base.graph.quiet[key], base.pace) for key, each in own.items()}
-    return base.graph.until(own)
+        own = {key: at_pace(each, graph.quiet[key], base.pace) for key, each in own.items()}
+    before, at_start, at_end = graph.until(own)
+    launched = before[graph.order.head(len(graph.work))]
+    found = launched - at_start.gather(graph.work["segment"]), at_end - at_start
+    base.effects.last[:] = [(steps, found)]
+    return found
 
 
 class State(Struct, frozen=True, eq=False, dict=True):
@@ -201,8 +211,8 @@ def changed(base: State, changes: Mapping[int, ReplayChange]) -> State:
         transfer = [one.transfer_ns * min(left[row] for row in one.rows) for one in meet]
         numbers = replace(numbers, transfer=transfer)
     gone = [_gone(base, rank, one.host) for rank, one in found.items() if one.host is not None]
-    for _, at_start, at_end in gone:
-        lengths = pl.Series(numbers.host) - (at_end - at_start)
+    for _, shorter_ns in gone:
+        lengths = pl.Series(numbers.host) - shorter_ns
         numbers = replace(numbers, host=lengths.to_list())
     pauses = {rank: change.pause_ns for rank, change in changes.items() if change.pause_ns < inf}
     free = {(rank, call) for rank, change in changes.items() for call in change.waits}
@@ -215,9 +225,8 @@ def changed(base: State, changes: Mapping[int, ReplayChange]) -> State:
         for rows, work in zip(graph.pieces, base.parts(), strict=True):
             if left is not None:
                 work = _shortened(work, left[rows], fewer)
-            for before, at_start, _ in gone:
-                sooner = before[graph.order[rows]] - at_start.gather(graph.work["segment"][rows])
-                work = {**work, "ready": work["ready"] - sooner}
+            for sooner_ns, _ in gone:
+                work = {**work, "ready": work["ready"] - sooner_ns[rows]}
             for rank, pause_ns in pauses.items():
                 pause = work["pause_ns"].cast(pl.Float64)
                 longer = (pause > pause_ns) & (work["rank"] == rank) & (work["crowded_ns"] == 0)
@@ -240,9 +249,11 @@ def _share_gone(base: State, left: pl.Series) -> float:
 def _shortened(work: dict[str, pl.Series], left: pl.Series, fewer: float) -> dict[str, pl.Series]:
     """Shorten the work: an event's stream saves the same share of what the event added to it."""
     kept = left > 0
-    pause, ready = work["pause_ns"] - work["crowded_ns"] * fewer, work["ready"]
+    pause, ready = work["pause_ns"], work["ready"]
+    if fewer:
+        pause = pause - work["crowded_ns"] * fewer
     if not kept.all():
-        pause = pause.zip_with(kept, pl.Series([0.0]))
+        pause = pause.zip_with(kept, pl.Series([0], dtype=pause.dtype))
         ready = ready.zip_with(kept, pl.Series([None], dtype=pl.Float64))
     return {**work, "work_ns": work["work_ns"] * left, "pause_ns": pause, "ready": ready}
 
