@@ -24,8 +24,7 @@ WORTH_A_ROW = ("high", "medium", "low")  # what only informs is in the table whe
 def phased(view: RankView, finding: Finding) -> Finding:
     """The finding with what remains of its saving by phase: in the proportions in which the replay gains by
     the part of the change that is in one phase alone; where it gains nothing, of the time of these parts."""
-    counts = _steps(view)
-    if counts.is_empty():
+    if marks(view.trace).table.is_empty() or (counts := _steps(view)).is_empty():
         return finding
     shares = finding.by_phase or _shares(view, finding)
     number = dict(counts.iter_rows())

@@ -12,6 +12,7 @@ from kinetoscope.analysis.events.torch_names import LIBRARY_FRAME
 from kinetoscope.analysis.origins.attribution import lines_of_work
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.rows import Evidence
+from kinetoscope.trace.schema import whole
 
 SHOWN_EVENTS = 12  # evidence lists the first few events; their number is in the text
 
@@ -20,8 +21,8 @@ def of(view: RankView, text: str, events: pl.DataFrame) -> Evidence:
     """Evidence that spans events (``event``, ``start_ns``, ``duration_ns``); without any, the steps."""
     start, end = view.bounds
     if len(events):
-        start = events.select(pl.min("start_ns")).item()
-        end = events.select((pl.col("start_ns") + pl.col("duration_ns")).max()).item()
+        start = whole(events["start_ns"].min())
+        end = whole((events["start_ns"] + events["duration_ns"]).max())
     return Evidence(text, start / 1000, end / 1000, tuple(events["event"].head(SHOWN_EVENTS).to_list()))
 
 

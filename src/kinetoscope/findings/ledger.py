@@ -16,7 +16,6 @@ import polars as pl
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.replay.change import NO_LATE_BATCHES, NOTHING, Changes, ReplayChange, combined
 from kinetoscope.analysis.replay.replay import job
 from kinetoscope.analysis.time import intervals
@@ -411,7 +410,7 @@ def _device_floor_us(job: Job, findings: Iterable[Finding]) -> float:
             claimed = combined(claimed, finding.saving.together or {})
     for rank, view in job.views.items():
         device = claimed.get(rank, NOTHING).device
-        gone = pl.concat([device, waits(job.run, view.trace).select(device.columns)], how="vertical_relaxed")
+        gone = pl.concat([device, view.waits.select(device.columns)], how="vertical_relaxed")
         gone = gone.group_by("id").agg(pl.col("saved_ns").max())
         floors.append(view.own_busy_us - view.us_of(gone, "saved_ns"))
     return max(floors)

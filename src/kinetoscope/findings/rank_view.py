@@ -11,7 +11,7 @@ from msgspec import Struct
 from kinetoscope import numbers
 from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.compiled.regions import compiler_phases
-from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.enclosing import nearest, with_inside
 from kinetoscope.analysis.events.rows import END, constant, matching, rows
 from kinetoscope.analysis.idle.gaps import gaps
 from kinetoscope.analysis.kernels import taxonomy
@@ -217,7 +217,7 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
     @cached_property
     def launched_within(self) -> pl.Series:
         """By row of ``host_events`` how many device events were launched by it and what is inside it."""
-        return launched_within(self.trace, self.launched)
+        return launched_within(self.trace, self.trace.device_events["launch"])
 
     @cached_property
     def known(self) -> pl.DataFrame:
@@ -259,8 +259,13 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
         return self.own_busy_us * self._working
 
     @cached_property
+    def waits(self) -> pl.DataFrame:
+        """The collectives of this rank that waited for another (``analysis.collectives.waiting``)."""
+        return waits(self.run, self.trace)
+
+    @cached_property
     def _working(self) -> float:
-        waited_ns = int(waits(self.run, self.trace)["saved_ns"].sum()) if len(self.run.traces) > 1 else 0
+        waited_ns = int(self.waits["saved_ns"].sum()) if len(self.run.traces) > 1 else 0
         return max(0.0, 1 - waited_ns / max(1, self.busy_ns))
 
     @cached_property
@@ -381,17 +386,9 @@ def launches(each: pl.Series) -> pl.DataFrame:
     return pl.DataFrame({"launch": runs.field("value"), "launched": runs.field("len")})
 
 
-def launched_within(trace: Trace, launched: pl.DataFrame) -> pl.Series:
-    """``RankView.launched_within``, given how many each ``launch`` alone ``launched``."""
-    parent = trace.host_events["parent"]
-    total = constant(0, len(parent), pl.UInt32)
-    while len(launched):
-        at = launched["launch"]
-        total = total.scatter(at, total[at] + launched["launched"])
-        above = launched.with_columns(parent[at].alias("launch")).sort("launch", nulls_last=True)
-        above = above.head(len(above) - above["launch"].null_count())
-        launched = above.group_by("launch", maintain_order=True).agg(pl.sum("launched"))
-    return total
+def launched_within(trace: Trace, each: pl.Series) -> pl.Series:
+    """``RankView.launched_within``, given the launch of each of the device events that count."""
+    return with_inside(trace.host_events["parent"], each, constant(1, len(each), pl.UInt32))
 
 
 @remembered

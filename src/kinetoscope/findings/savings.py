@@ -25,7 +25,7 @@ from kinetoscope.analysis.replay.host import is_op
 from kinetoscope.analysis.time import intervals
 from kinetoscope.findings import evidence
 from kinetoscope.findings.model import SEVERITIES, Finding, Proof, Saving, Severity
-from kinetoscope.findings.rank_view import RankView, launched_within, launches
+from kinetoscope.findings.rank_view import RankView, launched_within
 
 # Severity is the share of the step that the advice would save. Above a tenth it is the first thing to do;
 # below three hundredths it disappears in the noise from run to run; below half a hundredth it is not worth
@@ -148,7 +148,7 @@ def _calls(view: RankView, shorter: pl.DataFrame) -> ReplayChange:
     gone = shorter.filter(shorter["saved_ns"] >= trace.device_events["duration_ns"][shorter["id"]])
     if gone.is_empty():
         return NOTHING
-    removed = launched_within(trace, launches(trace.device_events["launch"][gone["id"].unique()]))
+    removed = launched_within(trace, trace.device_events["launch"][gone["id"].unique()])
     calls = (removed > 0) & (removed == view.launched_within) & is_op(trace)
     if view.cold or view.unit != "step":
         calls &= trace.host_events["id"].is_in(view.launched["launch"].implode())

@@ -6,7 +6,7 @@ import polars as pl
 
 from kinetoscope.analysis.events import torch_names
 from kinetoscope.analysis.events.enclosing import caller, nearest
-from kinetoscope.analysis.events.rows import END, matching, rows
+from kinetoscope.analysis.events.rows import END, constant, matching, rows
 from kinetoscope.analysis.events.torch_names import (
     CALL,
     COMPILED_BACKWARD,
@@ -64,6 +64,8 @@ def replaying(trace: Trace) -> frozenset[str]:
     """The compile ids of the functions whose calls launch a CUDA graph."""
     host = trace.host_events
     replays = rows(host, "name", torch_names.GRAPH_LAUNCH)
+    if replays.is_empty():
+        return frozenset()
     around = region_around(trace).gather(replays).drop_nulls().unique()
     return frozenset(_compile_ids(host["name"].gather(around)).drop_nulls().to_list())
 
@@ -100,6 +102,15 @@ def compiling(trace: Trace, start_ns: int, end_ns: int) -> pl.DataFrame:
 
 DIRECTIONS = pl.Enum(["forward", "backward", "inference"])
 GRAPH = ["graph", "hash", "compile_id", "direction"]
+GRAPH_CALLS = {
+    "id": pl.UInt32,
+    "graph": pl.Categorical,
+    "hash": pl.String,
+    "compile_id": pl.String,
+    "direction": DIRECTIONS,
+    "start_ns": pl.Int64,
+    "duration_ns": pl.Int64,
+}
 
 
 def call_around(trace: Trace) -> pl.Series:
@@ -114,7 +125,9 @@ def graph_calls(trace: Trace) -> pl.DataFrame:
     backward, from the forward call of the same autograd sequence number; null if neither was recorded),
     ``graph`` (the three in one text), ``start_ns``, ``duration_ns``."""
     host = trace.host_events
-    calls = host.select("id", "start_ns", "duration_ns", "name").filter(matching(host, "name", CALL))
+    calls = host[["id", "start_ns", "duration_ns", "name"]][rows(host, "name", CALL)]
+    if calls.is_empty():
+        return pl.DataFrame(schema=GRAPH_CALLS)
     calls = calls.with_columns(pl.col("name").cast(pl.String))
     regions = region_around(trace)[calls["id"]]
     backward, forward = (
@@ -160,8 +173,10 @@ def graph_of_work(trace: Trace) -> pl.Series:
 
     A CUDA-graph replay is launched from inside the call, so all its kernels are the graph's.
     """
-    called_by = call_around(trace)[caller(trace.device_events)]
     graphs = graph_calls(trace).select("id", "graph")
+    if graphs.is_empty():
+        return constant(None, len(trace.device_events), pl.Categorical).alias("graph")
+    called_by = call_around(trace)[caller(trace.device_events)]
     return called_by.to_frame("id").join(graphs, on="id", how="left", maintain_order="left")["graph"]
 
 

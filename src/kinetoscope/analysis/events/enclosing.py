@@ -17,14 +17,27 @@ def nearest(host: pl.DataFrame, wanted: pl.Series) -> pl.Series:
     """
     if not wanted.any():
         return constant(None, len(host), pl.UInt32)
-    table = pl.DataFrame({"id": host["id"], "parent": host["parent"], "wanted": wanted})
-    target = table.select(
-        pl.when(pl.col("wanted")).then(pl.col("id")).otherwise(pl.coalesce("parent", "id"))
-    ).to_series()
+    target = host["id"].zip_with(wanted | host["parent"].is_null(), host["parent"])
     deepest = whole(host["depth"].max())
     for _ in range(deepest.bit_length()):
         target = target[target]
     return target.zip_with(wanted[target], constant(None, len(host), pl.UInt32)).alias("nearest")
+
+
+def with_inside(parent: pl.Series, rows: pl.Series, amounts: pl.Series) -> pl.Series:
+    """By row the sum of the amounts of it and of all rows inside it. ``rows`` are those that have an amount;
+    they may repeat, or be null."""
+    total = constant(0, len(parent), type(amounts.dtype))
+    while True:
+        # In order, groups need no table of hashes.
+        level = pl.DataFrame({"row": rows, "amount": amounts}).sort("row", nulls_last=True)
+        level = level.head(len(rows) - rows.null_count())
+        if level.is_empty():
+            return total
+        level = level.group_by("row", maintain_order=True).agg(pl.sum("amount"))
+        rows, amounts = level["row"], level["amount"]
+        total = total.scatter(rows, total[rows] + amounts)
+        rows = parent[rows]
 
 
 def running(host: pl.DataFrame, moments: pl.DataFrame) -> pl.Series:

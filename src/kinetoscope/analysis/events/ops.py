@@ -22,11 +22,9 @@ innermost op or annotation around its launch, as in every other table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import polars as pl
 
-from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.enclosing import nearest, with_inside
 from kinetoscope.analysis.events.rows import END, constant, matching
 from kinetoscope.analysis.events.torch_names import BOOKKEEPING, STEP
 from kinetoscope.analysis.memo import remembered
@@ -63,13 +61,13 @@ def _host_rows(trace: Trace) -> pl.DataFrame:
     )
     children = _by_row(tree, counted["parent"], -counted["duration_ns"], "host_self_ns")
     # Of the op around the launch, as everywhere else.
-    device = _summed(tree["stands_for"][trace.device_events["op"]], trace.device_events["duration_ns"])
-    device_self = _by_row(tree, device["id"], device["ns"], "device_self_ns")
-    levels = _levels(tree, device)
-    totals = (_by_row(tree, level["id"], level["ns"], "device_total_ns") for level in levels)
+    around, device_ns = tree["stands_for"][trace.device_events["op"]], trace.device_events["duration_ns"]
+    device_self = _by_row(tree, around, device_ns, "device_self_ns")
+    total = with_inside(tree["parent"], around, device_ns)
+    totals = _by_row(tree, tree["id"], total, "device_total_ns")
     own = calls.with_columns(host_self_ns="host_total_ns")
     return (
-        pl.concat([own, children, device_self, *totals], how="diagonal")
+        pl.concat([own, children, device_self, totals], how="diagonal")
         .with_columns(pl.exclude("name", "category").fill_null(0))
         .with_columns(pl.col("name").cast(pl.String).str.replace(f"{STEP}.*", ANY_STEP))
         .rename({"category": "kind"})
@@ -158,21 +156,6 @@ def _by_row(tree: pl.DataFrame, ids: pl.Series, ns: pl.Series, column: str) -> p
     """(name, category, ``column``): times of the host events that are counted, summed by name."""
     names = tree[["name", "category", "counted"]][ids].hstack([ns.alias(column)]).filter("counted")
     return names.group_by("name", "category").agg(pl.sum(column))
-
-
-def _levels(tree: pl.DataFrame, level: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """(id, ns): device time of events themselves, then the same handed to their parents, up to the top."""
-    yield level
-    while len(level):
-        level = _summed(tree["parent"][level["id"]], level["ns"])
-        yield level
-
-
-def _summed(ids: pl.Series, ns: pl.Series) -> pl.DataFrame:
-    """(id, ns): times by row. In order, groups need no table of hashes."""
-    table = pl.DataFrame({"id": ids, "ns": ns}).sort("id", nulls_last=True)
-    table = table.head(len(ids) - ids.null_count())
-    return table.group_by("id", maintain_order=True).agg(pl.col("ns").sum())
 
 
 def _device_rows(trace: Trace) -> pl.DataFrame:

@@ -106,7 +106,8 @@ def host_causes(trace: Trace) -> pl.DataFrame:
     )
     # One cause's events may nest (phases of a compilation): the outermost stands for them.
     found = outermost(found, ["lane", "cause"]).with_row_index("row")
-    here = [cause for cause in PRIORITY if cause in found["cause"]] or PRIORITY[:1]
+    seen = found["cause"].unique().to_list()
+    here = [cause for cause in PRIORITY if cause in seen] or PRIORITY[:1]
     cut = overlay({cause: found.filter(pl.col("cause") == cause) for cause in here}, ["lane"])
     row = cut.select(pl.coalesce(here)).to_series()
     return cut.select("lane", "start_ns", "end_ns").with_columns(
@@ -182,6 +183,6 @@ def _around(host: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     found = [pl.DataFrame(schema={**rows.schema, "until": pl.Int64, "level": pl.Int32})]
     while len(rows := rows.drop_nulls("event")):
         rows = rows.hstack(tree[rows["event"]])
-        found.append(rows.drop("parent").with_columns(level=pl.lit(len(found) - 1, pl.Int32)))
+        found.append(rows.select(found[0].columns[:-1], level=pl.lit(len(found) - 1, pl.Int32)))
         rows = rows.select(found[0].columns[0], event="parent")
     return pl.concat(found)

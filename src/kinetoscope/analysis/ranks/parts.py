@@ -286,8 +286,15 @@ def _covered(
         *((name, bound) for name in names for bound in ("since_ns", "start_ns")),
         *(("blocked", bound) for bound in ("start_ns", "done_ns")),
     ]
-    instants = [table.select(pl.lit(name, cover).alias("cover"), "device", at=at) for name, at in edges]
-    until = intervals.covered_until(intervals.union(pl.concat(covers), key), pl.concat(instants), key)
+    each = pl.int_range(len(edges) * len(table), dtype=pl.UInt32, eager=True) // max(1, len(table))
+    instants = pl.DataFrame(
+        {
+            "cover": pl.Series([name for name, _ in edges], dtype=cover)[each],
+            "device": pl.concat([table["device"]] * len(edges)),
+            "at": pl.concat([table[bound] for _, bound in edges]),
+        }
+    )
+    until = intervals.covered_until(intervals.union(pl.concat(covers), key), instants, key)
     cut = [until.slice(len(table) * k, len(table)) for k in range(len(edges))]
     lengths = [after - before for before, after in zip(cut[::2], cut[1::2], strict=True)]
     between = dict(zip(names, lengths, strict=False))

@@ -9,6 +9,7 @@ found.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import add
 
 from msgspec import Struct
 
@@ -98,7 +99,7 @@ def growth(weights: Weights) -> float:
     size = len(weights)
     walks = [[0.0] * size]
     for _ in range(size):
-        walks.append([max(w + d for w, d in zip(row, walks[-1], strict=True)) for row in weights])
+        walks.append([max(map(add, row, walks[-1])) for row in weights])
     means = [
         min((walks[size][node] - walks[k][node]) / (size - k) for k in range(size) if walks[k][node] > NEVER)
         for node in range(size)
@@ -114,12 +115,12 @@ def circle(weights: Weights) -> list[int]:
     best = [[weight - mean for weight in row] for row in weights]
     via = [list(range(size)) for _ in range(size)]
     for middle in range(size):
-        for to in range(size):
-            for start in range(size):
-                longer = best[to][middle] + best[middle][start]
-                if longer > best[to][start] + 1e-6:
-                    best[to][start] = longer
-                    via[to][start] = via[to][middle]
+        for own, through in zip(best, via, strict=True):
+            if own[middle] > NEVER:
+                for start, before in enumerate(best[middle]):
+                    if own[middle] + before > own[start] + 1e-6:
+                        own[start] = own[middle] + before
+                        through[start] = through[middle]
     start = max(range(size), key=lambda clock: best[clock][clock], default=0)
     found = [start]
     while size and (before := via[found[-1]][start]) != start and len(found) <= size:

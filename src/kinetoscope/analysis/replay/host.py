@@ -118,7 +118,9 @@ def waits(trace: Trace) -> pl.DataFrame:
         return pl.DataFrame(schema=WAITS)
     # What has no launch was launched with the work before it, or before the recording.
     work = work.with_columns(pl.col("point_ns").forward_fill().over("stream").fill_null(0))
-    found = pl.concat([_own(calls, work), _queued(calls, work), _latest(calls, work)])
+    ways = ((_own, ["itself"]), (_queued, ["device", "stream", "free"]), (_latest, ["event", "room"]))
+    each = ((way, calls.filter(pl.col("of").is_in(sorts))) for way, sorts in ways)
+    found = pl.concat(way(own, work) for way, own in each if len(own))
     return found.unique(["call", "stream", "row"]).sort("start_ns", "call", "row").select(
         typed(WAITS)
     )  # fmt: skip
@@ -145,7 +147,10 @@ def _calls(trace: Trace) -> pl.DataFrame:
     found = [
         host.select("lane", "start_ns", "duration_ns", call="id", of=pl.lit(of)).filter(wanted)
         for of, wanted in sorts.items()
+        if wanted.any()
     ]
+    if not found:
+        return pl.DataFrame(schema=WAITS)
     calls = pl.concat(found).unique("call", keep="first", maintain_order=True)
     calls = calls.join(logical_threads(trace), on="lane").with_columns(END)
     calls = intervals.outermost(calls, ["thread"])
@@ -157,7 +162,7 @@ def _own(calls: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     copies = work.filter(pl.col("launch").is_not_null()).select(
         "row", "stream", call="launch", done_ns="end_ns"
     )
-    return _returned(calls.filter(pl.col("of") == "itself").join(copies, on="call"))
+    return _returned(calls.join(copies, on="call"))
 
 
 def _queued(calls: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
@@ -165,8 +170,7 @@ def _queued(calls: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     last = work.sort("point_ns").select("stream", "row", done_ns="end_ns", at="point_ns")
     streams = work.select("stream").unique()
     found = (
-        calls.filter(pl.col("of").is_in(["device", "stream", "free"]))
-        .join(streams, how="cross")
+        calls.join(streams, how="cross")
         .sort("start_ns")
         .join_asof(last, left_on="start_ns", right_on="at", by="stream", check_sortedness=False)
     )
@@ -182,7 +186,7 @@ def _latest(calls: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """Waits for an event, or for room in the queue: the work that was done last when the call returned."""
     ends = work.sort("end_ns").select("row", "stream", "point_ns", done_ns="end_ns")
     made, ended = ends["point_ns"].sort(), ends["done_ns"]
-    found = calls.filter(pl.col("of").is_in(["event", "room"])).sort("end_ns")
+    found = calls.sort("end_ns")
     ahead = made.search_sorted(found["start_ns"], side="right").cast(pl.Int64) - ended.search_sorted(
         found["start_ns"], side="right"
     ).cast(pl.Int64)

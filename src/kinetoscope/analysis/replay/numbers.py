@@ -27,11 +27,17 @@ def shares(host: pl.DataFrame) -> pl.DataFrame:
     ``end_ns``, ``share``); where several overlap, the largest counts."""
     if host.is_empty():
         return pl.DataFrame(schema={"at_ns": pl.Int64, "share": pl.Float64})
+    if host["share"].min() == host["share"].max():
+        covered = intervals.union(host)
+        at = pl.concat([covered["start_ns"], covered["end_ns"]]).sort()
+        return pl.DataFrame(
+            {"at_ns": at, "share": pl.Series([host["share"][0], 0.0] * len(covered), dtype=pl.Float64)}
+        )
     found = list[pl.DataFrame]()
     smaller = 0.0
     # Each share adds what it is above the next smaller one, wherever a segment has it or more.
-    for share in (each := host["share"].unique().sort()):
-        covered = intervals.union(host if len(each) == 1 else host.filter(host["share"] >= share))
+    for share in host["share"].unique().sort():
+        covered = intervals.union(host.filter(host["share"] >= share))
         step = constant(share - smaller, len(covered), pl.Float64)
         found += [pl.DataFrame({"at_ns": covered["start_ns"], "change": step})]
         found += [pl.DataFrame({"at_ns": covered["end_ns"], "change": -step})]

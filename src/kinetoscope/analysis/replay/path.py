@@ -255,6 +255,8 @@ def _device(state: State, pieces: Sequence[PathPiece], trace: Trace) -> pl.DataF
     table = pl.DataFrame(spans, columns, orient="row").with_row_index("piece")
     rows = table.select("piece", "sort", "ns", row=pl.int_ranges("row", "after")).explode("row")
     rows = rows.hstack(work[rows["row"].cast(pl.UInt32)]).filter(pl.col("rank") == trace.rank)
+    if rows.is_empty():
+        return pl.DataFrame(schema=PARTS)
     name = _names(trace)[rows["id"]]
     rows = rows.with_columns(text=name)
     worked = rows.filter(pl.col("sort") == WORK)
@@ -297,7 +299,7 @@ def _host(graph: ReplayGraph, pieces: Sequence[PathPiece], trace: Trace) -> pl.D
     hosts = pl.DataFrame(
         spans, schema={"segment": pl.UInt32, "ns": pl.Float64, "until": pl.Int64}, orient="row"
     ).join(segments.select("segment", "thread", "start_ns"), on="segment")
-    ops = _outermost(trace)
+    ops = _outermost(trace) if len(hosts) else {}
     spent = [
         _spent(hosts.filter(pl.col("thread") == thread), ops.get(thread, NO_OPS))
         for thread in hosts["thread"].unique()

@@ -93,9 +93,9 @@ def replayed(trace: Trace) -> tuple[int, int, int]:
 
 
 def _rows(run: LoadedRun, trace: Trace) -> Iterable[ServingRow]:
-    table = steps(trace)
-    if table.is_empty():
+    if marks(trace).table.is_empty():
         return
+    table = steps(trace)
     idle = waiting(run).filter(pl.col("rank") == trace.rank)
     for key, group in table.group_by(LIKE, maintain_order=True):
         yield _row(run, trace, tuple(key), group, group.filter(~pl.col("warming")), idle)

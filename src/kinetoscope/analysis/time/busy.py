@@ -85,15 +85,14 @@ def busy_of(trace: Trace) -> pl.DataFrame:
         "exposed_communication_ns": intervals.subtract(parts["communication"], parts["compute"], DEVICE),
     }
     measures = [
-        intervals.length(merged, DEVICE).rename({"length_ns": name}) for name, merged in lengths.items()
+        counts,
+        *(intervals.length(merged, DEVICE).rename({"length_ns": name}) for name, merged in lengths.items()),
+        unanswered_launches(trace).group_by(DEVICE).agg(launches_without_kernel=pl.len().cast(pl.Int64)),
     ]
-    measures.append(
-        unanswered_launches(trace).group_by(DEVICE).agg(launches_without_kernel=pl.len().cast(pl.Int64))
-    )
-    for measure in measures:
-        counts = counts.join(measure, on=DEVICE, how="left")
+    sums = pl.concat(measures, how="diagonal").group_by(DEVICE).sum()
     return (
-        counts.with_columns(pl.exclude(DEVICE).fill_null(0))
+        counts.select(DEVICE)
+        .join(sums, on=DEVICE, how="left")
         .with_columns(
             window_start_ns=pl.lit(span.start_ns, pl.Int64),
             window_ns=pl.lit(span.length_ns, pl.Int64),

@@ -28,6 +28,8 @@ def union(table: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     keys = apart(rows, by)
     if keys or not rows["start_ns"].is_sorted():
         rows = rows.sort(*keys, "start_ns")
+    if not keys and (rows["start_ns"].slice(1) > rows["end_ns"].head(-1)).all():
+        return rows  # it was merged before
     # Column by column: of few rows, as most tables have, a second query takes longer than all of this.
     reached = rows.select(within(pl.col("end_ns").cum_max(), keys)).to_series()
     gaps = rows["start_ns"].slice(1) > reached.head(-1)
@@ -72,7 +74,7 @@ def length(table: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
 
 def total(table: pl.DataFrame) -> int:
     """Nanoseconds in all intervals of a merged table."""
-    return int(table.select(length_of()).item() or 0)
+    return int((table["end_ns"] - table["start_ns"]).sum())
 
 
 def length_of() -> pl.Expr:
@@ -121,6 +123,8 @@ def outermost(table: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
 
 def beginning_in(events: pl.DataFrame, marks: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
     """The rows that begin in an interval (disjoint for one key), by their start, with its other columns."""
+    if events.is_empty() or marks.is_empty():
+        return events.clear().hstack(marks.drop(*by, *BOUNDS).clear())
     inside = marks.rename({"start_ns": "from_ns", "end_ns": "until_ns"}).sort("from_ns")
     found = events.sort("start_ns").join_asof(
         inside, left_on="start_ns", right_on="from_ns", by=list(by) or None, check_sortedness=False
@@ -161,7 +165,8 @@ def _touching(table: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
 def _steps(merged: pl.DataFrame, keys: list[str], side: int) -> Iterator[pl.DataFrame]:
     """Each interval as two bounds: cover rises at its start and falls at its end."""
     for bound, step in zip(BOUNDS, (side, -side), strict=True):
-        yield merged.select(*keys, start_ns=pl.col(bound), cover=pl.lit(step, pl.Int32))
+        cover = constant(step, len(merged), pl.Int32).alias("cover")
+        yield pl.DataFrame([*(merged[key] for key in keys), merged[bound].alias("start_ns"), cover])
 
 
 NOTHING = -1

@@ -197,11 +197,14 @@ def phase_of_work(trace: Trace) -> pl.Series:
     events = trace.device_events
     launched = trace.host_events["start_ns"][events["launch"]]
     bounds = _marked(trace).select(part="phase", begin_ns="start_ns", left_ns="end_ns")
+    of_step = events.select("step").join(
+        phases_of(trace).select("step", "phase"), on="step", how="left", maintain_order="left"
+    )
+    if bounds.is_empty():
+        return of_step["phase"].cast(pl.Categorical)
     within = (
-        events.select("step")
-        .with_columns(at=launched)
+        of_step.with_columns(at=launched)
         .with_row_index("row")
-        .join(phases_of(trace).select("step", "phase"), on="step", how="left", maintain_order="left")
         .sort("at")
         .join_asof(bounds, left_on="at", right_on="begin_ns", check_sortedness=False)
         .sort("row")

@@ -21,7 +21,6 @@ Source
     The eight-rank DLRM recording of param; mixture-of-experts load balancing (Switch Transformer).
 """
 
-from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.ranks.comparison import RankComparison, comparison, culprit
 from kinetoscope.analysis.replay.ranks import evenly_loaded, verdict_as_it_runs, without_lateness
 from kinetoscope.findings.rule import *
@@ -37,7 +36,7 @@ ADVICE = "Balance what the ranks send and compute."
 
 def find(view: RankView) -> Findings:
     uneven = _uneven_splits(view)
-    if uneven.is_empty() and waits(view.run, view.trace).is_empty():
+    if uneven.is_empty() and view.waits.is_empty():
         return
     rank, share = culprit(view.run)
     verdict = verdict_as_it_runs(view.run)
@@ -45,7 +44,7 @@ def find(view: RankView) -> Findings:
     turns = rank is not None and not is_one and (verdict.status == "turns" or share < MOSTLY)
     if uneven.is_empty() and not turns:
         return
-    waited = waits(view.run, view.trace) if turns else _beyond_its_bytes(uneven)
+    waited = view.waits if turns else _beyond_its_bytes(uneven)
     if uneven.is_empty() and _take_turns(comparison(view.run)):
         saving = savings.by_comparison(verdict, NEVER_LATE, without_lateness(view.run))
     else:
@@ -87,7 +86,7 @@ def _take_turns(found: RankComparison) -> bool:
 
 def _moved_evenly(view: RankView, waited: pl.DataFrame) -> Changes:
     """Half of the saved time that is no waiting, as a part of the transfer's if all ranks arrive at once."""
-    waiting = waits(view.run, view.trace).select("id", waited_ns="waiting_ns")
+    waiting = view.waits.select("id", waited_ns="waiting_ns")
     table = waited.join(waiting, on="id", how="left").with_columns(pl.col("waited_ns").fill_null(0))
     moved, moving = ((pl.col(name) - pl.col("waited_ns")).clip(0) for name in ("saved_ns", "duration_ns"))
     saved = table.select(pl.col("duration_ns") * GAIN * (moved / moving).fill_nan(0).clip(0, 1)).to_series()

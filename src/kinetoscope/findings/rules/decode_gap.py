@@ -27,7 +27,7 @@ Source
 
 from kinetoscope.analysis.serving.client import GENERATES
 from kinetoscope.analysis.serving.host import OTHER, waiting
-from kinetoscope.analysis.serving.steps import own, steps
+from kinetoscope.analysis.serving.steps import marks, own, steps
 from kinetoscope.analysis.serving.worked import on_host
 from kinetoscope.findings.rule import *
 from kinetoscope.trace.engines import engine_step
@@ -62,7 +62,7 @@ OVERLAPPED = {
 
 
 def find(view: RankView) -> Findings:
-    if on_host(view.trace):
+    if on_host(view.trace) or marks(view.trace).table.is_empty():
         return
     table = steps(view.trace).filter(pl.col("phase").is_in(GENERATES) & ~pl.col("warming"))
     phase = table.select("step", "phase")

@@ -77,6 +77,9 @@ def _in_parts(view: RankView) -> pl.DataFrame:
         indices=matching(view.called, "name", "^aten::arange$"),
         sums=matching(view.called, "name", "^aten::add$"),
     )
+    if not calls["gathers"].any():
+        none = pl.col("gathers").cast(pl.Int64)
+        return calls.clear().select("lane", none, "start_ns", "end_ns", "duration_ns")
     numbered = calls.with_columns(pl.col("indices", "sums").cum_sum().cast(pl.Int64).over("lane"))
     parts = numbered.filter("gathers").group_by("lane", "indices", "sums", maintain_order=True)
     parts = parts.agg(pl.min("start_ns"), pl.max("end_ns"), gathers=pl.len().cast(pl.Int64))

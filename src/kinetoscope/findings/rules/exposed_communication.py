@@ -24,7 +24,6 @@ Source
 """
 
 from kinetoscope.analysis.collectives.recorded import BUS, collectives
-from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.findings.rule import *
 
 GAIN = 0.5
@@ -39,7 +38,7 @@ def find(view: RankView) -> Findings:
         return
     compute = view.work.filter(pl.col("part") == "compute")
     exposed = intervals.total(intervals.subtract(running, compute, ["device"]))
-    waited = waits(view.run, view.trace)
+    waited = view.waits
     transfer = max(0, exposed - int(waited["saved_ns"].sum()))
     if transfer < HIGH * view.length_ns:
         return

@@ -29,7 +29,7 @@ import msgspec
 from kinetoscope.analysis.cost.formulas import ABSURD
 from kinetoscope.analysis.serving.client import GENERATES
 from kinetoscope.analysis.serving.parts import parted
-from kinetoscope.analysis.serving.steps import LAYERS, steps
+from kinetoscope.analysis.serving.steps import LAYERS, marks, steps
 from kinetoscope.analysis.serving.worked import on_host
 from kinetoscope.findings.rule import *
 
@@ -39,6 +39,8 @@ NEAR = 12  # kernels between a copy and the attention that reads it
 
 
 def find(view: RankView) -> Findings:
+    if marks(view.trace).table.is_empty():
+        return
     kinds = steps(view.trace).filter(pl.col("phase").is_in(GENERATES))["step"]
     if kinds.is_empty() or on_host(view.trace):
         return

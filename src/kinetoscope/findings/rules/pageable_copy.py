@@ -155,8 +155,8 @@ def pinned(view: RankView, copies: pl.DataFrame, more: ReplayChange = NOTHING) -
 
 def batches(copies: pl.DataFrame) -> pl.DataFrame:
     """The copies that are worth page-locked memory: large ones, and small ones next to them."""
-    if copies.is_empty():
-        return copies
+    if not (copies["bytes"] >= STAGED).any():
+        return copies.clear()
     large = copies.filter(pl.col("bytes") >= STAGED).select(near="end_ns").sort("near")
     copies = copies.sort("start_ns").join_asof(
         large, left_on="start_ns", right_on="near", strategy="nearest", tolerance=A_BATCH_NS, coalesce=False

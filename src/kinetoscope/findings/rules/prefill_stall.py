@@ -23,7 +23,7 @@ Source
 
 from kinetoscope.analysis.serving.client import tokens
 from kinetoscope.analysis.serving.parts import parted
-from kinetoscope.analysis.serving.steps import steps
+from kinetoscope.analysis.serving.steps import marks, steps
 from kinetoscope.findings.rule import *
 
 PIECES = {
@@ -36,7 +36,7 @@ USUAL = 2  # tokens that wait for none, to compare with
 
 
 def find(view: RankView) -> Findings:
-    if steps(view.trace).is_empty():
+    if marks(view.trace).table.is_empty():
         return
     each = tokens(view.trace)
     waits = pl.col("stayed").fill_null(1) > 0  # of requests in turn none waits for another's prompt

@@ -21,7 +21,6 @@ Source
 """
 
 from kinetoscope.analysis.collectives.recorded import collectives
-from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.events.backward import passes
 from kinetoscope.analysis.events.torch_names import OPTIMIZER
 from kinetoscope.findings.rule import *
@@ -30,6 +29,8 @@ REDUCES = ["all-reduce", "reduce-scatter"]
 
 
 def find(view: RankView) -> Findings:
+    if len(passes(view.trace)) < 2:
+        return
     work = _within_passes(view)
     each = work.group_by("group", "began_ns").agg(number=pl.len())
     groups = each.group_by("group").agg(pl.n_unique("number"), reducing=pl.len())
@@ -38,7 +39,7 @@ def find(view: RankView) -> Findings:
     early = work.filter(pl.col("place") < pl.col("passes") - 1)
     if early.is_empty():
         return
-    waited = waits(view.run, view.trace).select("id", "waiting_ns")
+    waited = view.waits.select("id", "waiting_ns")
     early = early.join(waited, on="id", how="left", maintain_order="left")
     moving = (pl.col("duration_ns") - pl.col("waiting_ns").fill_null(0)).clip(0)
     saving = savings.device(view, early, "the transfers of all passes but the last", saved=moving)

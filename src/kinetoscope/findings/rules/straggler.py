@@ -27,7 +27,7 @@ Source
 
 import msgspec
 
-from kinetoscope.analysis.collectives.waiting import waiting, waits
+from kinetoscope.analysis.collectives.waiting import waiting
 from kinetoscope.analysis.ranks.comparison import (
     RankComparison,
     comparison,
@@ -74,7 +74,7 @@ def find(view: RankView) -> Findings:
     if found.status == LINK:
         yield from _slow_link(view, found)
         return
-    waited = waits(view.run, view.trace)
+    waited = view.waits
     # That one rank is waited for most is not its fault where that may be chance, or in a pipeline.
     is_chance = found.rank is None and culprit(view.run)[0] is not None
     if waited.is_empty() or is_chance or view.rank in found.ranks:

@@ -91,7 +91,8 @@ APART_NS = 100_000  # Python between two ops of one check
 
 def find(view: RankView) -> Findings:
     validated = checks(view)
-    yield from _checks(view, validated)
+    if len(validated):
+        yield from _checks(view, validated)
     uploads = waits_of_uploads(view)  # another rule's: page-locked memory is what fixes them
     others = pl.concat([uploads, _waits_in(view, validated), waits_of_loops(view)])
     idle = view.idle("synchronization").filter(
@@ -138,8 +139,10 @@ def _plain(callers: pl.Series) -> pl.Series:
 def checks(view: RankView) -> pl.DataFrame:
     """The ops (rows of ``host_events``) of checks whether all values of a tensor pass; ``check`` numbers the
     checks, and ``validated`` says that it is one of torch.distributions."""
-    ops, is_op = view.called, matching(view.called, "category", "(?i)^(cpu_op|operator)$")
-    ops = ops.filter(is_op) if matching(ops, "name", NONZERO).any() else ops.clear()
+    ops = view.called
+    if not matching(ops, "name", NONZERO).any():
+        return ops.clear()
+    ops = ops.filter(matching(ops, "category", "(?i)^(cpu_op|operator)$"))
     part, asks = matching(ops, "name", COMPARES), matching(ops, "name", ALL)
     ends = matching(ops, "name", NONZERO) & asks.shift(1, fill_value=False)
     validated = matching(ops, "name", VALIDATED).shift(1)

@@ -86,13 +86,16 @@ def written_out(view: RankView) -> pl.DataFrame:
     """The kernels of attention written out, in order of each ``chain``: the ``softmax``, what is around it,
     and the ``product`` on either side; one between two softmaxes is in both chains."""
     work = view.work
+    softmaxes = matching(work, "category", "^softmax$")
+    if not softmaxes.any():
+        return work.clear()
     # Of all work no more columns than decide it.
     kernels = (
         work.select(
             *("kind", "device", "stream", "start_ns"),
             row=pl.int_range(pl.len(), dtype=pl.UInt32),
             product=matching(work, "category", "^matmul$") & matching(work, "op_name", BATCHED),
-            softmax=matching(work, "category", "^softmax$"),
+            softmax=softmaxes,
             between=matching(work, "category", "^(elementwise|copy|random|reduction)$"),
         )
         .filter(pl.col("kind") == "kernel")

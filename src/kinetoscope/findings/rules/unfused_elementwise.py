@@ -37,7 +37,7 @@ def find(view: RankView) -> Findings:
         return
     attention = written_out(view)
     others = view.work.select("id")
-    if not in_single_precision(attention):
+    if len(attention) and not in_single_precision(attention):
         others = others.join(attention, on="id", how="anti")
     chains = elementwise_chains(view.work, others)
     saving = savings.fused(view, chains)

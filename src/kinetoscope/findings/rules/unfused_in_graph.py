@@ -22,7 +22,7 @@ Source
 """
 
 from kinetoscope.analysis.events.torch_names import GRAPH_LAUNCH
-from kinetoscope.analysis.serving.steps import LAYERS, own
+from kinetoscope.analysis.serving.steps import LAYERS, marks, own
 from kinetoscope.findings.rule import *
 
 FUSIBLE = "^(elementwise|copy|reduction|normalization)$"
@@ -35,6 +35,8 @@ GENERATED = "^triton_"  # a compiler fused what it could
 
 
 def find(view: RankView) -> Findings:
+    if marks(view.trace).table.is_empty():
+        return
     work = own(view.trace)
     replayed = matching(view.trace.host_events, "name", GRAPH_LAUNCH)[work["launch"]].fill_null(False)
     fusible = (
