@@ -379,6 +379,20 @@ def test_a_queue_that_does_not_drain_is_not_waited_for_for_ever_and_said_so():
     )
 
 
+@pytest.mark.parametrize(("recorded_s", "said"), [(0.010, False), (0.007, False), (0.002, True)])
+def test_a_wait_for_the_loader_that_changed_is_said_where_it_matters_to_a_step(recorded_s: float, said: bool):
+    program = Program()
+    program.ledgers.prefetch = Prefetch(workers=1, batches=2)
+    for _ in range(200):
+        waited = recorded_s if isinstance(program.recorder.phase, RecordSteps) else 0.010
+        program.ledgers.wait(data_s=waited)
+        program.step(0.090 + waited)
+    timings = program.recorder.timings()
+    assert timings.recorded is not None
+    assert timings.recorded.data_s[0] == pytest.approx(recorded_s)
+    assert any("waits for the data loader changed" in note for note in timings.notes) == said
+
+
 def test_the_batches_loaded_while_we_paused_the_program_pass_before_it_is_timed():
     program = Loaded(32)
     program.ledgers.prefetch = Prefetch(workers=4, batches=32)

@@ -18,7 +18,16 @@ from kinetoscope.capture.recorder.provisional import Decisions, Provisional
 from kinetoscope.capture.steps.detector import StepDetector
 from kinetoscope.capture.steps.ledgers import NoLedgers, Prefetch
 from kinetoscope.capture.steps.start import Start
-from kinetoscope.capture.steps.timing import TIMED, StepTime, Stopwatch, Timing, TimingOn, by_host, near
+from kinetoscope.capture.steps.timing import (
+    TIMED,
+    WAITS,
+    StepTime,
+    Stopwatch,
+    Timing,
+    TimingOn,
+    by_host,
+    near,
+)
 from kinetoscope.recording.folder import RANKS
 from kinetoscope.recording.manifest import (
     BatchPadding,
@@ -118,13 +127,17 @@ class MeasuredSteps:
         return self.before.waited_s
 
     def waiting_notes(self) -> list[str]:
-        """Says so where the recorded steps did not wait for the loader as those before."""
-        before_s, recorded_s = self.waited_before(), sum(step.data_s for step in self.recorded)
-        if before_s is None or not self.recorded or near(recorded_s / len(self.recorded), before_s):
+        """Says so where the recorded steps did not wait for the loader as those before, by so much of a step
+        as makes waiting matter."""
+        before_s = self.waited_before()
+        if before_s is None or not self.recorded:
+            return []
+        recorded_s = sum(step.data_s for step in self.recorded) / len(self.recorded)
+        if near(recorded_s, before_s) or abs(recorded_s - before_s) < WAITS * self.before.step_s:
             return []
         return [
             f"waits for the data loader changed while recording ({1e3 * before_s:.1f} → "
-            f"{1e3 * recorded_s / len(self.recorded):.1f} ms per step): use the time without the profiler"
+            f"{1e3 * recorded_s:.1f} ms per step): use the time without the profiler"
         ]
 
     def note(self, text: str) -> None:

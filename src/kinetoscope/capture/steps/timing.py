@@ -277,6 +277,11 @@ class Timing:
         """Seconds that a step waited for its loader; None where it did not."""
         return waited(self.times.data_s, self.times.seconds, len(self.times))
 
+    @property
+    def step_s(self) -> float:
+        """Seconds of a step, at the mean; none is timed: 0."""
+        return self.times.seconds / len(self.times) if self.times else 0.0
+
     def enough(
         self, prefetch: Prefetch, more: int = 0, more_s: float = 0.0, *, of_bursts: int = TIMED
     ) -> bool:
