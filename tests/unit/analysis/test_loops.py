@@ -259,6 +259,23 @@ def test_a_recurrent_net_takes_a_sequence_that_is_known_at_once(body: str, tmp_p
     assert (row["passes"], row["sort"]) == (10, "sequence")
 
 
+FEW_WORDS = """
+h, total, decoder = 1, 0, Decoder()
+for t in range(5):
+    y, h = decoder.forward(xs[t], h, 2)
+    for x in xs:
+        total = total + op(y - x)
+"""
+
+
+def test_a_loop_in_one_through_a_few_words_is_no_sequence(tmp_path: Path) -> None:
+    """Of five passes much remains when they are one: what is joined are the fifty of the loop in it."""
+    (row,) = loops(FEW_WORDS, tmp_path)
+    assert (row["passes"], row["sort"]) == (50, "items")
+    (row,) = loops(FEW_WORDS.replace("range(5)", "range(10)"), tmp_path)
+    assert (row["passes"], row["sort"]) == (100, "sequence")
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -13,7 +13,7 @@ import ast
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -146,9 +146,7 @@ def _of_step(noted: Trace, sources: ProgramFiles) -> Iterator[_Nest]:
             root[one] = one
             nests[one].append(one)
     for outermost, levels in nests.items():
-        row = _row(outermost, levels, times.get(outermost.lane, ()))
-        if any(one.loop in sequences for one in levels):
-            row = row._replace(sort="sequence")
+        row = _row(outermost, levels, times.get(outermost.lane, ()), sequences)
         if row.passes >= PASSES:
             yield row
 
@@ -162,7 +160,9 @@ def _recurrent(noted: Trace, rows: Sequence[NotedLine]) -> set[FileLine]:
     return {lines[place - 1][1] for place in places if place}
 
 
-def _row(outermost: _Entering, levels: Sequence[_Entering], times: Sequence[int]) -> _Nest:
+def _row(
+    outermost: _Entering, levels: Sequence[_Entering], times: Sequence[int], sequences: Collection[Loop]
+) -> _Nest:
     passes = Counter[Loop]()
     for one in levels:
         passes[one.loop] += _working(one, times)
@@ -181,7 +181,7 @@ def _row(outermost: _Entering, levels: Sequence[_Entering], times: Sequence[int]
         named[1] if most.loop is not many[0].loop else None,
         passes[most.loop],
         1 - kept / max(1, _ops(outermost, times)),
-        _sort(most.loop),
+        "sequence" if any(one.loop in sequences for one in many) else _sort(most.loop),
         f"{outermost.line.file}:{outermost.function.lineno if outermost.function else ''}",
     )
 
