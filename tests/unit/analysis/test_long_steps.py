@@ -44,14 +44,15 @@ def test_the_function_of_long_steps_is_named_with_its_time_per_step() -> None:
 def test_a_library_that_calls_the_program_s_own_function_only_passes_it_on() -> None:
     row = found(steps("<module> 5 train 34 lib/hooks.py!Hooks.fire 9 Mine.on_step_end 55 lib/np.py!write 7"))
     assert row is not None
-    assert (row.function, row.does) == ("Mine.on_step_end", "")
+    assert (row.function, row.does, row.called) == ("Mine.on_step_end", "", "")
 
 
 def test_of_a_library_the_innermost_function_that_has_all_of_it() -> None:
     trainer = "<module> 5 train 34 lib/trainer.py!Trainer._maybe 9 lib/trainer.py!Trainer._save"
     row = found(steps(f"{trainer} 11 lib/safe.py!write 5", f"{trainer} 12 {{saving}}"))
     assert row is not None
-    assert (row.title, row.does) == ("Trainer._save (lib/trainer.py:7)", "saving")
+    assert (row.title, row.does) == ("Trainer._save (lib/trainer.py:7), called at train.py:34", "saving")
+    assert row.at == "train.py:34"
 
 
 def test_a_line_of_the_loop_itself_is_named_where_no_function_is_it() -> None:

@@ -41,12 +41,19 @@ class LongSteps(msgspec.Struct, frozen=True, kw_only=True):
     more_us: float  # what a long step takes more than the others, at the mean
     step_us: float  # the function's time for each step of the run, at the mean
     times: int  # how often it was seen to run
+    called: str = ""  # of a library's function: the program's line that leads to it, ``train.py:34``
 
     @property
     def title(self) -> str:
         """``save_checkpoint (train.py:80)``; ``line 80 of train.py`` of the script's own code."""
         file, _, line = self.where.rpartition(":")
-        return f"line {line} of {file}" if file == self.function else f"{self.function} ({self.where})"
+        title = f"line {line} of {file}" if file == self.function else f"{self.function} ({self.where})"
+        return f"{title}, called at {self.called}" if self.called else title
+
+    @property
+    def at(self) -> str:
+        """The program's place to look at: that line, or the function."""
+        return self.called or self.where
 
 
 def long_steps(
@@ -104,6 +111,7 @@ def long_steps(
         more_us=1e6 * more_s,
         step_us=each_us(found),
         times=tree.nodes[found].stays,
+        called=_called_at(tree, found) if LIBRARIES.match(place.file) else "",
     )
 
 
@@ -125,6 +133,15 @@ def _known_by(tree: SampleTree, node: int) -> int:
     places = [(one, tree.place(one)) for one in chain]
     own = [one for one, place in places if place is not None and not LIBRARIES.match(place.file)]
     return (own or chain)[-1]
+
+
+def _called_at(tree: SampleTree, node: int) -> str:
+    """The innermost line of the program's own above a library's function; empty: all is a library's."""
+    while (node := tree.nodes[node].parent) >= 0:
+        place = tree.place(tree.function_of(node))
+        if (line := tree.nodes[node].line) and place is not None and not LIBRARIES.match(place.file):
+            return where_it_is(msgspec.structs.replace(place, line=line))
+    return ""
 
 
 def _does(tree: SampleTree, node: int) -> str:
