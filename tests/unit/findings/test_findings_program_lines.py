@@ -105,6 +105,18 @@ def test_an_evaluation_between_steps_that_most_of_the_run_passes_in_is_a_finding
     assert "preprocess_logits_for_metrics" in (found.snippet or "")
 
 
+@pytest.mark.parametrize("device", [True, False])
+def test_advice_for_an_evaluation_names_the_device_where_there_is_one(device: bool) -> None:
+    samples = Run().sample("timed", STEP, times=40)
+    view = view_of(samples.sample("after", "<module> 20 train 45 evaluate 61 Net.forward 95", times=60))
+    if not device:
+        found = replace(view.trace, device_events=view.trace.device_events.clear())
+        view = RankView(LoadedRun((found,), view.run.manifest, watched=view.run.watched), found)
+    (finding,) = rare_long_steps.find(view)
+    assert ("device" in finding.advice) == device
+    assert "less often" in finding.advice
+
+
 @pytest.mark.parametrize(("busy_us", "idle"), [(2500, 0.75), (9000, 0.0)])
 def test_a_recorded_evaluation_tells_how_long_the_device_is_idle_in_all(busy_us: float, idle: float) -> None:
     samples = Run().sample("timed", STEP, times=40)
@@ -425,13 +437,14 @@ def test_a_thread_that_waits_for_a_lock_of_its_like_waits_for_no_request(waiting
 EVALUATING = "<module> 20 train 45 evaluate 61 Net.forward {line}"
 
 
-def with_rounds(between_s: float, path: str | None = None) -> RankView:
+def with_rounds(between_s: float, path: str | None = None, pace: Sequence[float] = (STEP_S,)) -> RankView:
     """Steps of 10 ms, and after every ten so many seconds more, of which samples are at several lines."""
     samples = Run().ticked(STEP).sample("timed", STEP, times=40)
     for line in range(round(4 * between_s / 0.02)) if path is not None else ():
         samples.sample("after", path.format(line=line))
     between = ((0.0,) * 9 + (between_s,)) * 4
-    timed = TimedSteps(step_s=(STEP_S,) * 40, host_s=(STEP_S,) * 40, between_s=between, first=0)
+    step_s = tuple(pace) * (40 // len(pace))
+    timed = TimedSteps(step_s=step_s, host_s=step_s, between_s=between, first=0)
     return view_of(samples, timed=timed)
 
 
@@ -448,6 +461,17 @@ def test_an_evaluation_after_every_so_many_steps_is_a_finding_with_its_share() -
     assert found.saving.most_us == pytest.approx(1e6 * 0.1 / 10)
     assert found.saving.condition == "half of it is enough"
     assert "fewer batches. If it evaluates the model: without gradients. To see" in found.advice
+
+
+def test_what_comes_after_every_so_many_steps_is_not_what_long_steps_are_about() -> None:
+    long = {0, 1, 3, 4, 11, 12, 15, 23, 26, 37}  # at no regular distance, as much in all
+    view = with_rounds(0.1, EVALUATING, [0.05 if number in long else STEP_S for number in range(40)])
+    assert view.as_it_runs is not None
+    assert view.as_it_runs.timed.rare is not None
+    assert [found.title.partition(" take")[0] for found in rare_long_steps.find(view)] == [
+        "After every 10 steps evaluate (train.py:60)",
+        "10 of 40 steps",
+    ]
 
 
 def test_what_comes_after_every_so_many_steps_may_have_no_name() -> None:

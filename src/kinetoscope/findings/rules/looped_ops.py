@@ -93,11 +93,12 @@ class LoopedOps(Struct, frozen=True, eq=False):
 
 
 def find(view: RankView) -> Findings:
+    small = "small op" if view.on_cpu else "small kernel"
     for one in looped(view):
         kernels, passes = int((one.work["kind"] == "kernel").sum()), whole(one.loops["passes"].sum())
         inner, sort = one.loops["inner"].drop_nulls(), str(one.loops["sort"][0])
         and_inner = f", with that at line {inner[0].rpartition(':')[2]} in it," if len(inner) else ""
-        each = numbers.count(max(1, round(view.per_step(kernels) / passes)), "small kernel")
+        each = numbers.count(max(1, round(view.per_step(kernels) / passes)), small)
         *others, last = [one.line, *(line.rpartition(":")[2] for line in one.lines[1:])]
         at = f"loop at {last}{and_inner} makes"
         if others:

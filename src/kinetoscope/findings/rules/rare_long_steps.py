@@ -27,7 +27,7 @@ How it decides
     loops, that time is promised if all can be computed at once; and where an evaluation was recorded in which
     the device is idle for half of the time or more, such a part of the longest such phase, if no batch needs
     another's answer. What comes after every so many steps is a finding from a tenth of the time on, and half
-    of it would save half.
+    of it would save half; long steps that come more than twice as often are something else.
 
 What to do
     Collections: leave ``gc.collect()`` and ``torch.cuda.empty_cache()`` out of the loop, or freeze what
@@ -123,10 +123,9 @@ def _in_function(view: RankView, found: LongSteps, timed: Unprofiled) -> Finding
     count, of = (found.count, found.of) if timed.round is None else (1, timed.round.steps)
     writes = found.does == "saving" or re.search(SAVES, found.function) is not None
     on_device = "" if view.on_cpu else "on the device, "
+    called = f"what {found.called} calls" if found.called else found.title
     what, advice, snippet = (
-        CAUSES["saving"]
-        if writes
-        else ("", f"Let {found.title} run less often, {on_device}{LESS_OFTEN}", None)
+        CAUSES["saving"] if writes else ("", f"Let {called} run less often, {on_device}{LESS_OFTEN}", None)
     )
     take = "takes" if count == 1 else "take"
     saving = savings.rare(
@@ -144,7 +143,7 @@ def _in_function(view: RankView, found: LongSteps, timed: Unprofiled) -> Finding
         advice=advice,
         at_least="info",
         snippet=snippet,
-        source=found.where,
+        source=found.at,
     )
 
 
@@ -178,8 +177,10 @@ def _between_steps(view: RankView) -> Findings:
         regular = None if phase is of_round else regular
         saving = savings.not_predicted(most, "no step that is replayed has it")
         advice = (
-            "Make that line unnecessary: reduce results on the device before they are copied or kept, and "
-            "score all in one go; or do it less often."
+            "Do it less often, or on fewer batches, and score all in one go."
+            if view.on_cpu
+            else "Make that line unnecessary: reduce results on the device before they are copied or kept, "
+            "and score all in one go; or do it less often."
         )
         if phase is longest and (idle := _idle_evaluating(view)) >= HALF:
             basis = "the device's idle time in a recorded evaluation, as much of all of them"
@@ -224,9 +225,12 @@ def _idle_evaluating(view: RankView) -> float:
 
 
 def _round(view: RankView) -> StepRound | None:
-    """The work after every so many steps, where it takes a tenth of the time and is no long step."""
+    """The work after every so many steps, where it takes a tenth of the time and is no long step: those come
+    more than twice as often."""
     timed = None if view.as_it_runs is None else view.as_it_runs.timed
-    if timed is None or timed.round is None or timed.rare is not None:
+    if timed is None or timed.round is None:
+        return None
+    if timed.rare is not None and timed.rare.count <= TWICE * timed.round.seen:
         return None
     return timed.round if timed.round.between_us >= A_TENTH * timed.round.round_us else None
 
@@ -290,7 +294,7 @@ def find(view: RankView) -> Findings:
         return
     if explains_long_steps(view):
         return
-    seen, seen_us = (None, 0.0) if rare.cause else _seen(view, rare.extra_us)
+    seen, seen_us = (None, 0.0) if rare.cause or _round(view) is not None else _seen(view, rare.extra_us)
     if busy and rare.cause is None and seen is None:
         return
     if function is not None and is_usual and rare.cause is None:
