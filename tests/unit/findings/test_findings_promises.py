@@ -219,6 +219,17 @@ def test_after_a_warm_up_a_longer_first_step_is_no_cold_start() -> None:
     assert not list(cold_start_step.find(view(*steps, timings=StepTimings(warmup_steps=8))))
 
 
+def test_advice_on_start_up_is_for_what_recorded_it() -> None:
+    steps = traces.step(0, 0, 9000), traces.step(1, 9000, 1000), traces.step(2, 10_000, 1000)
+    of_a_profiler = only(cold_start_step.find(view(*steps)))
+    assert of_a_profiler.title.startswith("ProfilerStep#0 takes")
+    assert "profiler.schedule" in (of_a_profiler.snippet or "")
+    cold = StepTimings(found_by="optimizer", cold=True, settled=False)
+    ours = only(cold_start_step.find(view(*steps, timings=cold)))
+    assert ours.title.startswith("The first step takes")
+    assert (ours.snippet, ours.advice.partition(":")[0]) == (None, "Let the program make more steps")
+
+
 def test_of_a_program_s_first_steps_no_time_of_its_host_is_promised() -> None:
     steps = traces.step(0, 0, 9000), traces.step(1, 9000, 1000), traces.step(2, 10_000, 1000)
     for found_by, promised in (("optimizer", False), ("whole", True)):  # what is a whole run is as it is

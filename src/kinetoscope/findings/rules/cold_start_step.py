@@ -16,7 +16,8 @@ How it decides
 
 What to do
     Run some steps before the profiler starts, and use the schedule's warm-up:
-    ``torch.profiler.schedule(wait=1, warmup=3, active=5)``.
+    ``torch.profiler.schedule(wait=1, warmup=3, active=5)``. Let a program that ``kinetoscope run`` records
+    make more steps.
 
 Source
     "Profiling in PyTorch", part 1: "Why does ProfilerStep#2 take so long?" and the cheat-sheet's CPU lane.
@@ -45,10 +46,11 @@ def _first_step(view: RankView) -> Findings:
     extra = first - usual
     if first < FACTOR * usual or extra < EXTRA_NS:
         return
+    name = "The first step" if view.cold else steps["name"][0]
     yield _finding(
         view,
         extra,
-        title=f"{steps['name'][0]} takes {numbers.time(first / 1000)} where later steps take "
+        title=f"{name} takes {numbers.time(first / 1000)} where later steps take "
         f"{numbers.time(usual / 1000)}: start-up costs are in the recording",
         basis="the first step's excess, spread over the recorded steps; it is paid once",
         shown=[evidence.of(view, "the first recorded step", steps.head(1)), *_dead_window(view)],
@@ -80,14 +82,17 @@ def _first_launches(view: RankView) -> Findings:
 def _finding(view: RankView, extra_ns: float, *, title: str, basis: str, shown: list[Evidence]) -> Finding:
     us = view.us(extra_ns)
     level: Severity = "medium" if extra_ns > MUCH * view.length_ns else "low"
+    advice = "Warm up before recording, so that what you read is the steady state."
+    if view.cold:  # the recorder waited for steps that have settled, and the program made none
+        advice = "Let the program make more steps: they are recorded once their time has settled."
     return Finding(
         title=title,
         saving=savings.once(view, us, basis),
         at_least=level,
         at_most=level,
         evidence=shown,
-        advice="Warm up before recording, so that what you read is the steady state.",
-        snippet="schedule=torch.profiler.schedule(wait=1, warmup=3, active=5)",
+        advice=advice,
+        snippet=None if view.cold else "schedule=torch.profiler.schedule(wait=1, warmup=3, active=5)",
     )
 
 
