@@ -185,7 +185,9 @@ def saving_parts(of: Report | FindingsListing, row: FindingRow) -> tuple[Inline,
     about, what its advice saves by itself, and what on top of the findings above."""
     per = " per step" if _per_step(of) else ""
     amount = numbers.roughly if _is_rough(of) else numbers.time
-    affects = f"affects {numbers.time(row.affected_us)}{per}, " if row.affected_us else ""
+    # What goes with it (calls, Python) and the pace of the program may make it less than what is saved.
+    partly = row.affected_us > row.saving_alone_us
+    affects = f"affects {numbers.time(row.affected_us)}{per}, " if partly else ""
     if row.saving_us <= 0 and row.saving_bytes:
         return (f"frees {freed(row)}",)
     if row.saving_us <= 0 and not row.also and row.paced_by is None and not row.saving_condition:

@@ -154,6 +154,8 @@ def _unlike(own: document.AsItRunsRow) -> str:
     spread, mean_us = own.step_us, own.mean_us
     if not mean_us or spread.n < FEW or abs(mean_us - spread.median) <= UNLIKE * spread.median:
         return ""
+    if mean_us < spread.p10:
+        return f", {numbers.time(mean_us)} at the mean of these and of later ones"
     longer = mean_us > spread.median
     end = f"{numbers.time(spread.p90)} or longer" if longer else f"{numbers.time(spread.p10)} or less"
     return f", {numbers.time(mean_us)} at the mean, since a tenth of them takes {end}"

@@ -108,7 +108,7 @@ def thread(report: Report, most: int) -> Iterable[Block]:
         found.lines,
         field("line", "words", lambda row: names.plain(row.line)),
         field("share", "share", "share"),
-        field("per step", "time", "time_us"),
+        field("per step", "time", lambda row: row.time_us or None),  # of first steps it is not known
         field("function", "words", lambda row: names.shorten(row.function, 40)),
         field("calls", "words", lambda row: names.shorten(f"{row.library} {row.calls}".strip(), 40)),
         most=most,

@@ -88,6 +88,12 @@ def test_a_saving_is_told_apart_from_what_it_is_about_and_says_why_it_stands_whe
     assert "its advice has cost time" in page
 
 
+def test_what_a_finding_is_about_is_left_out_where_its_advice_saves_more() -> None:
+    page = shown(finding(affected_us=1000.0, saving_us=1230.0, saving_alone_us=1230.0), width=160)
+    assert "about 1.23 ms per step" in page
+    assert "affects" not in page
+
+
 def test_the_lines_that_a_finding_is_about_are_named_with_their_function() -> None:
     page = shown(finding(source="train.py:12", lines=["train.py:12 step", "model.py:3 Block.forward"]))
     assert "train.py:12  in step" in page

@@ -306,6 +306,7 @@ def test_a_mean_that_is_not_near_the_median_is_said_with_its_reason():
         9_000.0
     )
     assert ", 7.00 ms at the mean, since a tenth of them takes 3.00 ms or less" in said(7_000.0)
+    assert ", 2.50 ms at the mean of these and of later ones; the GPU" in said(2_500.0)
     assert "at the mean" not in said(8_300.0)
 
 

@@ -282,6 +282,7 @@ def _called_twice(view: RankView) -> Findings:
         in_nodes = view.inside_of(host["id"].filter(is_node)).is_not_null()
         own = host.filter(pl.col("id").is_in(called["id"].implode()) | in_nodes)
         times, module = same["call"].n_unique() + same["repeats"].n_unique(), same["module"][0]
+        places = "in both places" if times == 2 else "each time"
         finding = _same_again(
             view,
             own.select("id", line=pl.lit(line)),
@@ -289,7 +290,7 @@ def _called_twice(view: RankView) -> Findings:
             + ", and computes the same each time until it first draws random numbers" * samples,
             advice="Compute once what comes before the random numbers, and only the rest for each sample."
             if samples
-            else "Call it once, and use what it gave in both places; detached where no gradient is wanted.",
+            else f"Call it once, and use what it gave {places}; detached where no gradient is wanted.",
             snippet="features = model.backbone(x)\nsamples = [model.head(features) for _ in range(20)]"
             if samples
             else "outputs = model(x)\nloss = loss_fn(outputs, y)\nhits = outputs.detach().argmax(1) == y",
