@@ -38,6 +38,7 @@ class FakeSession:
 
     def stop(self) -> None:
         self.log.append(f"{self.name} stop")
+        self.device.stopping(self)
 
     def export(self, path: Path) -> None:
         self.device.export(self, path)
@@ -58,6 +59,7 @@ class FakeDevice:
         self.hindrance: str | None = None  # why Python's functions cannot be recorded
         self.releases = True  # whether nothing of a session stays
         self.ends_here = True  # whether this thread can end a session
+        self.stopping: Callable[[FakeSession], None] = lambda session: None
         self.export: Callable[[FakeSession, Path], None] = lambda session, path: self.log.append(
             f"{session.name} export {path}"
         )

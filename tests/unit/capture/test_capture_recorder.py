@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from fake_program import FakeDevice, Program
+from fake_program import FakeDevice, FakeSession, Program
 from kinetoscope.capture.options import Options
 from kinetoscope.capture.recorder.context import SLOWED
 from kinetoscope.capture.recorder.phases import (
@@ -69,6 +69,25 @@ def test_a_steady_loop_is_timed_recorded_and_timed_again():
         "synchronize",
         "synchronize",
     ]
+
+
+@pytest.mark.parametrize(
+    ("lost", "kept"),
+    [(["full2"], ["full3", "light4"]), (["light3"], ["full2", "light4"]), (["full2", "full3"], [])],
+)
+def test_what_torch_loses_is_recorded_once_more(lost: list[str], kept: list[str]) -> None:
+    def fails(session: FakeSession) -> None:
+        if session.name in lost:
+            raise RuntimeError("inserted.second INTERNAL ASSERT FAILED")
+
+    device = FakeDevice(light=True)
+    device.stopping = fails
+    program = Program(device=device)
+    program.steps(400, 0.1)
+    timings = program.recorder.timings()
+    assert [entry.split()[0] for entry in device.log if "export" in entry] == ["whole1", *kept]
+    assert len(timings.profiled_s) == (3 if kept else 0)
+    assert any("INTERNAL ASSERT" in note for note in timings.notes) == (not kept)
 
 
 def test_what_the_profiler_leaves_in_the_process_is_said():

@@ -120,6 +120,7 @@ class MeasuredSteps:
     written: bool = False
     released: bool = False  # nothing of the profiler is left in the process where the last steps are timed
     slowed: bool = False  # something of the profiler is in the process where the first steps are timed
+    repeated: bool = False  # a pass was recorded once more, since torch lost it
     paused_s: float = 0.0  # seconds in which the program stood still for us
 
     def waited_before(self) -> float | None:

@@ -38,6 +38,7 @@ from kinetoscope.capture.steps.timing import (
     timed_steps,
     waiting,
 )
+from kinetoscope.errors import in_one_line
 
 
 class Phase:
@@ -549,11 +550,25 @@ class RecordSteps(Phase):
     def _step_ends(self, *, next_begins: bool) -> Phase:
         if len(self.times) + 1 >= self.wanted:
             self._last_ends()
-            return self._write()
+            try:
+                return self._write()
+            except RuntimeError as error:
+                return self._once_more(error)
         self.times.append(self.context.stopwatch.next_step())
         self.session.mark(self.context.detector.index if next_begins else None)
         self.running = next_begins
         return self
+
+    def _once_more(self, error: RuntimeError) -> Phase:
+        """Torch could not put together what it recorded, as where two calls had one number (2.11, after an
+        earlier recording in a program with a thread that pins memory)."""
+        context = self.context
+        if context.measured.repeated or context.lockstep:
+            raise error
+        context.measured.repeated = True
+        context.tell(f"recording again, since torch lost what it recorded: {in_one_line(error)}")
+        self.times.clear()
+        return Prepare(context, "full" if self.full else "light")
 
     def _last_ends(self) -> None:
         self.context.device.synchronize()

@@ -397,11 +397,14 @@ class KinetoSession:
             if not self.confined and not alone and (functions := unlocked()) is not None:
                 functions.begin_no_more()
                 time.sleep(DRAINS_S)
-            with torch_private.warnings_kept_in():
-                self.profile.stop_trace()
-            if self.graphs is not None:
-                self.graphs.tracing_ends()
-            vars(self.of_thread).pop("ends", None)
+            try:
+                with torch_private.warnings_kept_in():
+                    self.profile.stop_trace()
+            finally:
+                torch_private.profiler_stopped()  # torch says so only where it could put all together
+                if self.graphs is not None:
+                    self.graphs.tracing_ends()
+                vars(self.of_thread).pop("ends", None)
 
     def abandoned(self) -> None:
         """This process is a fork of the one with the session, and nothing of it may be taken down here."""
