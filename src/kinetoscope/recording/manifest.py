@@ -110,9 +110,10 @@ class StepCandidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     seconds: float | None = None
 
 
-class OptimizerStep(msgspec.Struct, frozen=True):
+class OptimizerStep(msgspec.Struct, frozen=True, omit_defaults=True):
     optimizer: str  # the class
     gradients: int  # how many of its parameters had one, as the program's first steps ended
+    options: int = 0  # how many groups of parameters would do: those that differ in more than their names
 
 
 class BatchPadding(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -39,7 +39,7 @@ def test_updates_of_a_step_end_with_the_leader_s(
     for optimizer in order:
         updates.stepped(optimizer)
     source = None if leader is None else ("optimizer", id(leader))
-    assert updates.of_a_step(source) == tuple(OptimizerStep("Optimizer", count) for count in expected)
+    assert updates.of_a_step(source) == tuple(OptimizerStep("Optimizer", count, 1) for count in expected)
 
 
 def test_calls_of_the_model_are_counted_from_one_update_of_the_leader_s_to_the_next() -> None:
@@ -76,4 +76,13 @@ def test_a_mode_of_the_program_hears_of_no_look_at_gradients() -> None:
     with Hears():
         updates.stepped(optimizer)
     assert not heard
-    assert updates.seen[0].step == OptimizerStep("SGD", 0)
+    assert updates.seen[0].step == OptimizerStep("SGD", 0, 1)
+
+
+def test_groups_that_differ_in_their_names_alone_are_counted_once() -> None:
+    optimizer, rates = Optimizer(1.0, 1.0, 1.0, 1.0), (1e-3, 1e-3, 1e-4, 1e-3)
+    for number, (group, rate) in enumerate(zip(optimizer.param_groups, rates, strict=True)):
+        group |= {"lr": rate, "betas": (0.9, 0.99), "weight_decay": None, "name": f"layer {number}"}
+    updates = Updates()
+    updates.stepped(optimizer)
+    assert updates.seen[0].step == OptimizerStep("Optimizer", 4, 2)

@@ -40,6 +40,7 @@ from kinetoscope.findings.rules import (
     unfused_attention,
     unfused_elementwise,
 )
+from kinetoscope.recording.manifest import Manifest, OptimizerStep, RankRecord, StepTimings
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import DeviceProperties, Trace
 
@@ -208,7 +209,9 @@ def test_a_fused_optimizer_is_advised_where_there_is_one(name: str, snippet: str
     assert only(optimizer_not_fused.find(view(step, *kernels))).snippet == snippet
 
 
-def in_groups(groups: int, of: int = 1, kernel: str = "multi_tensor_apply_kernel") -> RankView:
+def in_groups(
+    groups: int, of: int = 1, kernel: str = "multi_tensor_apply_kernel", us: float = 2, blocks: int = 1
+) -> RankView:
     """An optimizer that updates so many groups, of so many parameters each, with two ops on lists."""
     program = Eager()
     for _ in range(2):
@@ -217,7 +220,7 @@ def in_groups(groups: int, of: int = 1, kernel: str = "multi_tensor_apply_kernel
         with program.around("Optimizer.step#SGD.step"):
             for _ in range(groups):
                 for op in ("aten::_foreach_mul_", "aten::_foreach_add_"):
-                    program.run(op, kernel=kernel, us=2)
+                    program.run(op, kernel=kernel, us=us, grid=blocks)
         program.step()
     return program.view()
 
@@ -229,6 +232,26 @@ def test_parameters_in_groups_of_their_own_belong_together_fused_or_not(kernel: 
     assert finding.title == "The optimizer updates 160 groups of one parameter each, one after the other"
     assert finding.saving.us == pytest.approx(158 * 2 * 20, rel=0.02)
     assert finding.saving.condition
+
+
+@pytest.mark.parametrize(("options", "saved_us"), [(8, 152 * 2 * 20), (160, None)])
+def test_groups_remain_that_have_options_of_their_own(options: int, saved_us: float | None) -> None:
+    """As a learning rate for each layer, or one for each parameter."""
+    view = in_groups(160)
+    updates = (OptimizerStep("SGD", 160, options),)
+    kept = Manifest(ranks=(RankRecord(rank=0, steps=StepTimings(found_by="optimizer", updates=updates)),))
+    findings = list(optimizer_not_fused.find(RankView(LoadedRun((view.trace,), kept), view.trace)))
+    expected = [pytest.approx(saved_us, rel=0.02)] if saved_us else []
+    assert [finding.saving.us for finding in findings] == expected
+    assert not any(finding.saving.condition for finding in findings)
+
+
+@pytest.mark.parametrize(("blocks", "kept"), [(4, 4 * 65_536 * 8 / 4.8e12 / 30e-6), (132 * 16, 1.0)])
+def test_kernels_of_one_list_fill_the_device(blocks: int, kept: float) -> None:
+    """160 groups of two kernels of 30 µs: of 4 blocks, and of as many as run at a time."""
+    finding = only(optimizer_not_fused.find(in_groups(160, us=30, blocks=blocks)))
+    left_us = max(160 * 2 * 30 * (1 - 158 / 160 * (1 - kept)), 2 / 160 * 160 * 2 * 20)
+    assert finding.saving.us == pytest.approx(160 * 2 * 30 - left_us, abs=100)
 
 
 @pytest.mark.parametrize("groups", [in_groups(160, of=2), in_groups(12)])

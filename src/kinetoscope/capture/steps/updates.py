@@ -50,7 +50,9 @@ class Updates:
             parameters = [one for group in optimizer.param_groups for one in group["params"]]
             with torch_private.asked_in_silence():
                 count = sum(parameter.grad is not None for parameter in parameters)
-            self.seen.append(Update(id(optimizer), OptimizerStep(type(optimizer).__name__, count), calls))
+            groups = {_options(group) for group in optimizer.param_groups}
+            step = OptimizerStep(type(optimizer).__name__, count, len(groups))
+            self.seen.append(Update(id(optimizer), step, calls))
             self.looking = len(self.seen) < LOOKED_AT
 
     def of_a_step(self, leader: Source | None) -> tuple[OptimizerStep, ...]:
@@ -63,3 +65,13 @@ class Updates:
             return ()
         begins = order.index(leader[1]) + 1
         return tuple(update.step for update in list(self.seen)[begins : begins + period])
+
+
+def _options(group: dict[str, Any]) -> Hashable:
+    """What sets a group of parameters apart from others: numbers and the like, by value, no names."""
+    own = ((name, value) for name, value in group.items() if name not in ("params", "param_names"))
+    return frozenset(
+        (name, value if isinstance(value, (int, float, tuple, type(None))) else id(value))
+        for name, value in own
+        if not isinstance(value, str)
+    )

@@ -9,11 +9,13 @@ Why it is slow
     Each kernel reads and writes optimizer state that the next reads again, and each pays a launch.
 
 How it decides
-    At least 30 optimizer kernels per step, none of them a fused optimizer's: 60 % of the device time counts
-    as saved, and with it the time that the device idles during ``Optimizer.step``. Groups: in each
-    ``Optimizer.step`` the ops on lists are called at least 20 times each, for less than two gradients a call.
-    That two groups are enough, those with weight decay and those without, is the condition: the host's time
-    for all others, and that of kernels below 5 µs.
+    At least 30 optimizer kernels per step, none of them a fused optimizer's: 60 % of the device time
+    counts as saved, and with it the time that the device idles during ``Optimizer.step``. Groups: in each
+    ``Optimizer.step`` the ops on lists are called at least 20 times each, for less than two gradients a
+    call. As many groups remain as have options of their own, by the recorder; where it does not say, two,
+    those with weight decay and those without, on that condition. All others' host time goes, and that of
+    kernels below 5 µs; of longer kernels what they take for not filling the device, as far as its memory
+    is fast enough.
 
 What to do
     ``torch.optim.AdamW(…, fused=True)`` (Adam, AdamW, SGD); compile ``optimizer.step`` of any other. Put
@@ -23,8 +25,10 @@ Source
     PyTorch documentation of torch.optim, "fused"; facebookresearch/detectron2 (``reduce_param_groups``).
 """
 
+from kinetoscope.analysis.cost.roofline import device_spec
 from kinetoscope.analysis.events.backward import updates
 from kinetoscope.analysis.events.torch_names import GRADIENT
+from kinetoscope.analysis.kernels.occupancy import filled
 from kinetoscope.findings.rule import *
 
 KERNELS = 30  # a fused optimizer needs a handful
@@ -34,8 +38,9 @@ WITH_FUSED = ("Adam", "AdamW", "SGD")  # on a device; Adagrad's fused one is the
 ON_LISTS = r"^aten::_(foreach|fused)_"
 GROUPS = 20  # a model whose layers have learning rates of their own has fewer
 OF_ONE = 2  # gradients for a group, at which they are of several parameters each
-TOGETHER = 2  # groups that remain: those with weight decay and those without
+TOGETHER = 2  # groups that remain where their options are not known
 TINY_NS = 5_000  # kernels that take as long for one tensor as for many
+BLOCK_BYTES = 65_536 * 4 * 2  # a block has so many floats of a list, at least reads and writes them
 
 
 def find(view: RankView) -> Findings:
@@ -47,7 +52,10 @@ def find(view: RankView) -> Findings:
     calls = view.inside(updates(view.trace))
     calls = calls.filter(matching(calls, "name", r"^Optimizer\.step#"))
     if groups := _groups(view, calls):
-        yield _in_groups(view, calls, kernels, groups)
+        steps = view.record.steps.updates if view.record else ()
+        known = max((step.options for step in steps), default=0)
+        if known <= groups / 2:
+            yield _in_groups(view, calls, kernels, groups, known)
         return
     if (
         len(kernels) < KERNELS * view.steps
@@ -83,26 +91,43 @@ def _groups(view: RankView, calls: pl.DataFrame) -> int:
     return groups if groups >= GROUPS else 0
 
 
-def _in_groups(view: RankView, calls: pl.DataFrame, kernels: pl.DataFrame, groups: int) -> Finding:
-    share = 1 - TOGETHER / groups
-    tiny = kernels.filter(pl.col("duration_ns") < TINY_NS)
+def _in_groups(
+    view: RankView, calls: pl.DataFrame, kernels: pl.DataFrame, groups: int, known: int
+) -> Finding:
+    """``known``: how many groups have options of their own; 0: not known."""
+    left = known or TOGETHER
+    share = 1 - left / groups
     saving = savings.device(
         view,
-        tiny,
-        f"the optimizer's host time and its kernels below 5 µs, for {groups - TOGETHER} of {groups} groups",
-        pl.col("duration_ns") * share,
+        _of_one(view, kernels),
+        f"the optimizer's host time, and its kernels' where they do not fill the device, for "
+        f"{groups - left} of {groups} groups",
+        pl.col("lone_ns") * share,
         savings.called(view, calls, share),
     )
     return Finding(
         subject="groups",
         title=f"The optimizer updates {groups} groups of one parameter each, one after the other",
-        saving=savings.if_so(saving, f"their options allow {TOGETHER} groups"),
+        saving=saving if known else savings.if_so(saving, f"their options allow {TOGETHER} groups"),
         evidence=[evidence.of(view, "Optimizer.step", calls)],
-        advice="Put parameters that have the same options into one group: foreach and fused updates go "
-        "group by group.",
+        advice="Put parameters that have the same options into one group"
+        + f", which makes {left} of them" * bool(known)
+        + ": foreach and fused updates go group by group.",
         snippet='groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0}]',
         source=evidence.source(view, calls["id"]),
     )
+
+
+def _of_one(view: RankView, kernels: pl.DataFrame) -> pl.DataFrame:
+    """Kernels with ``lone_ns``: what of their time is gone where their tensors are in a list with others."""
+    tiny = pl.col("duration_ns") < TINY_NS
+    spec = None if kernels.is_empty() else device_spec(view.trace, kernels["device"][0])
+    if view.device is None or spec is None:
+        return kernels.filter(tiny).with_columns(lone_ns="duration_ns")
+    least = pl.col("blocks") * BLOCK_BYTES / spec.bandwidth * 1e9 / pl.col("duration_ns")
+    kept = pl.max_horizontal("filled", least).fill_null(1.0).clip(0, 1)
+    kept = pl.when(tiny).then(0.0).otherwise(kept)
+    return filled(kernels, view.device).with_columns(lone_ns=(1 - kept) * pl.col("duration_ns"))
 
 
 def _gone(kernels: pl.DataFrame) -> pl.DataFrame:
