@@ -76,7 +76,7 @@ class Job(Struct, frozen=True, eq=False, dict=True):
         """By rank, how much of the critical path is its own."""
         critical = dict.fromkeys(self.views, 0.0)
         joint = job(self.run)
-        for part in () if joint is None else joint.critical_path():
+        for part in () if joint is None else joint.recorded_path:
             critical[part.rank] += part.us
         return critical
 

@@ -31,13 +31,15 @@ class Alphabet(NamedTuple):
 
 
 def unpacked(table: str, packed: dict[str, tuple[str, bytes]], alphabet: Alphabet) -> pl.DataFrame:
-    """The columns of one packed table of a batch, all in one query; times become nanoseconds, and absent
-    numbers null. Whole numbers are as narrow as they are in this batch: most are small, and batches wait.
-    ``packed``: column → (type code, bytes of an array)."""
+    """The columns of one packed table of a batch; times become nanoseconds, and absent numbers null. Whole
+    numbers are as narrow as they are in this batch: most are small, and batches wait. ``packed``: column →
+    (type code, bytes of an array)."""
     frame = pl.DataFrame({name: [data] for name, (_, data) in packed.items()})
-    wide = frame.select(
-        _whole_file(table, name, typecode, len(data), alphabet) for name, (typecode, data) in packed.items()
+    numbers = frame.select(
+        array(pl.col(name), typecode, len(data)).alias(name) for name, (typecode, data) in packed.items()
     )
+    # Column by column: to plan a query of them all takes longer than small batches do.
+    wide = [_whole_file(table, column, alphabet) for column in numbers]
     is_wide = [column.dtype.is_integer() and column.name != "start_ns" for column in wide]
     return pl.DataFrame(
         [one.shrink_dtype() if is_so else one for one, is_so in zip(wide, is_wide, strict=True)]
@@ -50,29 +52,29 @@ def array(column: pl.Expr, typecode: str, size: int) -> pl.Expr:
     return column.bin.reinterpret(dtype=pl.Array(dtype, size // width)).reshape((-1,))
 
 
-def _whole_file(table: str, name: str, typecode: str, size: int, alphabet: Alphabet) -> pl.Expr:
-    column = array(pl.col(name), typecode, size)
+def _whole_file(table: str, column: pl.Series, alphabet: Alphabet) -> pl.Series:
+    name, dtype = column.name, column.dtype
     if name == "json":
-        return pl.lit(alphabet.joined).gather(column).alias(table + _JSON)
+        return alphabet.joined[column].alias(table + _JSON)
     if name == "lane":
-        return pl.lit(alphabet.lanes).gather(column).alias(name)
+        return alphabet.lanes[column].alias(name)
     if name in ("name", "category"):
-        return pl.lit(alphabet.names).gather(column).alias(name)
-    if typecode == "I":
-        return pl.lit(alphabet.texts).gather(column).alias(name)
+        return alphabet.names[column].alias(name)
+    if dtype == pl.UInt32:
+        return alphabet.texts[column].alias(name)
     if name in ("start", "duration"):
-        return nanoseconds(column, _TYPES[typecode][0]).alias(f"{name}_ns")
-    if typecode == "q":
-        return pl.when(column != ABSENT).then(column)
-    return column.fill_nan(None) if typecode == "d" else column
-
-
-def nanoseconds(column: pl.Expr, dtype: DType) -> pl.Expr:
-    """Microseconds as doubles, or nanoseconds with ABSENT, to nanoseconds with nulls, exactly."""
+        return _nanoseconds(column).alias(f"{name}_ns")
     if dtype == pl.Int64:
-        return pl.when(column != ABSENT).then(column)
-    believable = pl.when(column.is_finite() & (column.abs() < LARGEST_US)).then(column)
-    whole = believable.floor()
+        return column.set(column == ABSENT, None)
+    return column.fill_nan(None) if dtype == pl.Float64 else column
+
+
+def _nanoseconds(column: pl.Series) -> pl.Series:
+    """Microseconds as doubles, or nanoseconds with ABSENT, to nanoseconds with nulls, exactly."""
+    if column.dtype == pl.Int64:
+        return column.set(column == ABSENT, None)
+    believable = column.set(~((column < LARGEST_US) & (column > -LARGEST_US)), None)
+    whole = believable // 1
     return whole.cast(pl.Int64) * 1000 + ((believable - whole) * 1000).round().cast(pl.Int64)
 
 
@@ -113,18 +115,18 @@ class CodeTables(NamedTuple):
             if name in parts:
                 renamed = parts.pop(other)
                 parts[name] = parts[name].zip_with(parts[name].is_not_null(), renamed)
-        return [part.gather(column).alias(name) for name, part in parts.items()]
+        return [part[column].alias(name) for name, part in parts.items()]
 
     def _column(self, column: pl.Series) -> pl.Series:
         name = column.name
         if name == "name":
-            return self.names.gather(column).alias(name)
+            return self.names[column].alias(name)
         if name == "category":
             used = column.unique().drop_nulls()
-            today = pl.Series([canonical(category) for category in self.names.gather(used)], dtype=pl.String)
+            today = pl.Series([canonical(category) for category in self.names[used]], dtype=pl.String)
             return column.replace_strict(used, today, return_dtype=pl.String).cast(pl.Categorical).alias(name)
         if name in _TEXTS:
-            return self.texts.gather(column).alias(name)
+            return self.texts[column].alias(name)
         return column
 
 

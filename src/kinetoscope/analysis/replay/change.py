@@ -48,8 +48,8 @@ class ReplayChange(Struct, frozen=True, eq=False, weakref=True):
         if len(self.waits) and len(other.waits):
             waits = pl.concat([self.waits, other.waits]).unique().sort()
         return ReplayChange(
-            pl.concat([self.device, other.device]),
-            pl.concat([self.host, other.host]),
+            _both(self.device, other.device),
+            _both(self.host, other.host),
             waits,
             min(self.pause_ns, other.pause_ns),
             min(self.batch_share, other.batch_share),
@@ -60,6 +60,10 @@ class ReplayChange(Struct, frozen=True, eq=False, weakref=True):
     def is_empty(self) -> bool:
         tables = self.device, self.host, self.waits
         return self.pause_ns == inf and self.batch_share == 1 and all(table.is_empty() for table in tables)
+
+
+def _both(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
+    return other if one.is_empty() else one if other.is_empty() else pl.concat([one, other])
 
 
 NOTHING = ReplayChange()
@@ -103,9 +107,9 @@ def without_idle(trace: Trace, segments: pl.DataFrame, share: float = 1.0) -> Re
     own ``share``."""
     ahead = arrival_ns(trace)
     own = pl.col("share") if "share" in segments.columns else pl.lit(share)
-    each = segments.select(pl.col("start_ns") - ahead, pl.col("end_ns") - ahead, share=own)
-    host = launching_lanes(trace).to_frame().join(each, how="cross").select(list(HOST)).cast(pl.Schema(HOST))
-    return ReplayChange(host=host.filter(pl.col("end_ns") > pl.col("start_ns"), pl.col("share") > 0))
+    each = segments.select(pl.col("start_ns") - ahead, pl.col("end_ns") - ahead, share=own.cast(pl.Float64))
+    each = each.filter((each["end_ns"] > each["start_ns"]) & (each["share"] > 0))
+    return ReplayChange(host=launching_lanes(trace).to_frame().join(each, how="cross"))
 
 
 def at_once(pause_ns: float) -> ReplayChange:

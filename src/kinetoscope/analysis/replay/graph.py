@@ -164,16 +164,17 @@ def gone_until(steps: pl.DataFrame, instants: pl.Series) -> pl.Series:
     """How many ns the shares of a thread's time come to before each instant (ns, sorted)."""
     if steps.is_empty():
         return constant(0.0, len(instants), pl.Float64)
-    first = whole(steps["at_ns"][0])
-    since = (pl.col("at_ns") - first).cast(pl.Float64)  # exact: of a recording, not of an age
-    slope = pl.col("share")
+    at, slope = steps["at_ns"], steps["share"]
+    first = whole(at[0])
+    since = (at - first).cast(pl.Float64)  # exact: of a recording, not of an age
     # Between two steps what is gone is a line: by its slope, and where it meets the first step.
-    height = (slope.shift(1, fill_value=0.0) * since.diff().fill_null(0)).cum_sum() - slope * since
-    lines = steps.select("share", at="at_ns", height=height)
-    gone = (pl.col("height") + slope * (pl.col("at") - first)).fill_null(0)
+    passed = (slope.head(-1) * (since.slice(1) - since.head(-1))).cum_sum()
+    zero = constant(0.0, 1, pl.Float64)
+    heights, slopes = pl.concat([zero, zero, passed]), pl.concat([zero, slope])
+    heights -= slopes * pl.concat([zero, since])
     pieces = (instants.slice(start, PIECE) for start in range(0, max(1, len(instants)), PIECE))
-    found = (piece.to_frame("at").join_asof(lines, on="at", check_sortedness=False) for piece in pieces)
-    return pl.concat(each.select(gone).to_series() for each in found)
+    each = ((piece - first, at.search_sorted(piece, side="right")) for piece in pieces)
+    return pl.concat(heights[line] + slopes[line] * after for after, line in each)
 
 
 class WorkBlock(NamedTuple):

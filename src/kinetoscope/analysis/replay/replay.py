@@ -141,6 +141,11 @@ class StepReplay:
         return sorted(parts, key=lambda part: -part.us)
 
     @cached_property
+    def recorded_path(self) -> list[PathPart]:
+        """The critical path as recorded, or as the program runs."""
+        return self.critical_path()
+
+    @cached_property
     def _computing_ns(self) -> int:
         return _busy_ns(self._computing)
 

@@ -178,26 +178,18 @@ def overlay(layers: Mapping[str, pl.DataFrame], by: Sequence[str]) -> pl.DataFra
     ``start_ns``, ``end_ns``, ``by`` (the columns that keep timelines apart) and the integer ``row``, disjoint
     in one layer and key."""
     keys = list(by)
-    bounds = pl.concat(
-        [
-            table.lazy()
-            .filter(pl.col("end_ns") > pl.col("start_ns"))
-            .select(
-                *keys,
-                pl.col(bound).alias("start_ns"),
-                pl.lit(bound == "start_ns").alias("opens"),  # where one ends and the next starts: end first
-                (pl.col("row").cast(pl.Int64) if bound == "start_ns" else pl.lit(NOTHING, pl.Int64)).alias(
-                    name
-                ),
-            )
-            for name, table in layers.items()
-            for bound in ("start_ns", "end_ns")
-        ],
-        how="diagonal",
-    )
+    each: list[pl.DataFrame] = []
+    for name, table in layers.items():
+        table = table.filter(table["end_ns"] > table["start_ns"])
+        for bound, opens in (("start_ns", True), ("end_ns", False)):
+            columns = [*(table[key] for key in keys), table[bound].alias("start_ns")]
+            columns.append(constant(opens, len(table), pl.Boolean).alias("opens"))
+            row = table["row"].cast(pl.Int64) if opens else constant(NOTHING, len(table), pl.Int64)
+            each.append(pl.DataFrame([*columns, row.alias(name)]))
     names = list(layers)
     return (
-        bounds.sort(*keys, "start_ns", "opens")
+        pl.concat(each, how="diagonal")
+        .sort(*keys, "start_ns", "opens")  # where one ends and the next starts: end first
         .with_columns(
             pl.col("start_ns").shift(-1).over(keys).alias("end_ns"),
             *(pl.col(name).forward_fill().over(keys) for name in names),
@@ -205,5 +197,4 @@ def overlay(layers: Mapping[str, pl.DataFrame], by: Sequence[str]) -> pl.DataFra
         .with_columns(pl.when(pl.col(name) != NOTHING).then(pl.col(name)).cast(pl.UInt32) for name in names)
         .filter(pl.col("end_ns") > pl.col("start_ns"), pl.any_horizontal(pl.col(names).is_not_null()))
         .select(*keys, "start_ns", "end_ns", *names)
-        .collect()
     )

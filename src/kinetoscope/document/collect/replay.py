@@ -61,7 +61,7 @@ def _after(found: StepReplay, changes: Mapping[int, ReplayChange]) -> float:
 
 
 def _replay(run: LoadedRun, found: StepReplay) -> document.ReplayRow:
-    return row(document.ReplayRow, found, critical_path=_rows(run, found, found.critical_path()))
+    return row(document.ReplayRow, found, critical_path=_rows(run, found, found.recorded_path))
 
 
 def _rows(run: LoadedRun, found: StepReplay, path: Sequence[PathPart]) -> list[document.PathRow]:
