@@ -657,6 +657,26 @@ def test_evaluations_between_later_steps_are_of_none(seconds: float):
     assert found.size == 6
 
 
+@pytest.mark.parametrize(
+    ("every", "took_s", "waits"), [(8, 0.3, True), (8, 0.05, False), (8, 3.0, False), (70, 0.9, False)]
+)
+def test_an_evaluation_that_comes_soon_and_takes_long_is_recorded(
+    every: int, took_s: float, waits: bool
+) -> None:
+    program = Program()
+    for step in range(1, 300):
+        if step % every == 0:
+            program.recorder.model_called(False)
+            program.now += took_s
+        program.recorder.model_called(True)
+        program.step(0.1)
+    log = program.device.log
+    recorded = log[log.index("full2 start") : log.index("full2 stop")]
+    assert ("full2 part evaluate" in recorded) == waits
+    assert sum("mark" in entry for entry in recorded) == 3 + 1 + waits  # beginnings of steps, and an end
+    assert len(program.recorder.timings().profiled_s) == 3
+
+
 def test_later_steps_in_which_something_compiles_do_not_count():
     program = recorded()
     program.steps(5, 0.1)

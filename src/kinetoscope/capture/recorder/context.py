@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -38,6 +39,8 @@ from kinetoscope.recording.manifest import (
     StepTimings,
 )
 
+EVALUATES = 0.1  # of the time: evaluations that take less need not be recorded
+EVALUATION_S = 1.0  # longer ones are not
 PATIENCE_S = 5.0  # other ranks may wait for this one in a collective, so that it waits no longer
 AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
 
@@ -105,6 +108,8 @@ class MeasuredSteps:
     steps_after: int | None = None
     stood_by: int = 0  # steps since, in which faster ones, or those of a surer source, were looked for
     evaluations: int = 0  # of the model, each of which had the number of a step
+    # after how many steps the latest evaluations came, and the seconds that each took
+    evaluated: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=2))
     warmup_s: list[float] = field(default_factory=list[float])
     settled: bool = True
     timed: int = TIMED  # so many steps are timed where ranks agreed on it
@@ -140,6 +145,17 @@ class MeasuredSteps:
             f"waits for the data loader changed while recording ({1e3 * before_s:.1f} → "
             f"{1e3 * recorded_s:.1f} ms per step): use the time without the profiler"
         ]
+
+    def evaluates_after(self, passed: int) -> int | None:
+        """After how many steps more the next evaluation that is worth recording comes; None: that is not
+        known."""
+        if len(self.evaluated) < 2:
+            return None
+        (before, _), (last, took_s) = self.evaluated
+        every = last - before
+        is_rare = took_s < EVALUATES * (took_s + every * self.before.step_s)
+        left = last + every - passed
+        return None if is_rare or took_s > EVALUATION_S or left < 1 else left
 
     def note(self, text: str) -> None:
         if text not in self.notes:

@@ -40,6 +40,8 @@ from kinetoscope.capture.steps.timing import (
 )
 from kinetoscope.errors import in_one_line
 
+EVALUATES_SOON_S = 5.0  # an evaluation that comes sooner is waited for
+
 
 class Phase:
     """One phase; what it does not say otherwise is as here."""
@@ -431,12 +433,25 @@ class Prepare(Recover):
     def __init__(self, context: Context, kind: SessionKind) -> None:
         super().__init__(context)
         self.kind: SessionKind = kind
+        self.is_ready = False
 
     def enter(self) -> None:
         self.session = self.context.device.session(kind=self.kind, any_thread=False)
         self.session.prepare()
         self.context.saved()  # what was timed so far, should the program not live to be recorded
         self.context.stopwatch.restart()
+
+    def _recovered(self) -> bool:
+        self.is_ready = self.is_ready or super()._recovered()
+        return self.is_ready and not self._evaluates_soon()
+
+    def _evaluates_soon(self) -> bool:
+        """Whether to wait for the last step before an evaluation, so that it is recorded, too."""
+        context = self.context
+        if self.kind != "full" or context.lockstep or context.decisions.seeded or not self.drained:
+            return False
+        left, step_s = context.measured.evaluates_after(context.passed), context.measured.before.step_s
+        return left is not None and left > 1 and left * step_s < EVALUATES_SOON_S
 
     def following(self) -> Phase:
         if not self.drained:

@@ -110,6 +110,7 @@ class Recorder:
         )
         self.stack, self.candidates = stack, Candidates()
         self.evaluation = Evaluation()
+        self.evaluating_s = 0.0  # when the latest evaluation began
         self.trained_in: list[Loop] | None = None  # the loops around a call of the model that is trained
         self.name = ""  # of the leader
         self.kept: StepTimings | None = None  # of recorded steps, while others are to take their place
@@ -251,6 +252,7 @@ class Recorder:
             self.trained_in = self.stack.loops()
         change = self.evaluation.called(training)
         if change == "begins":
+            self.evaluating_s = self.clock()
             self._guarded(lambda: self.phase.part("evaluate"))
         elif change == "ends":
             self._guarded(self._evaluated)
@@ -259,6 +261,7 @@ class Recorder:
     def _evaluated(self) -> None:
         self.detector.index += 1  # it had the number of a step
         self.measured.evaluations += 1
+        self.measured.evaluated.append((self.context.passed, self.clock() - self.evaluating_s))
         self.phase.evaluated()
 
     def _listening(self) -> bool:
@@ -375,6 +378,7 @@ class Recorder:
         if source[0] == "optimizer":
             self.optimizer = source
         self.evaluation, measured.evaluations, self.trained_in = Evaluation(), 0, None
+        measured.evaluated.clear()
         self.name = measured.step_name = name
         measured.found_by, measured.levels = source[0], found
         measured.warmup_s.clear()
