@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, TextIO, TypeVar
 from msgspec import Struct
 
 from kinetoscope import numbers
+from kinetoscope.analysis.memo import SHELVES
 from kinetoscope.errors import InputError
 from kinetoscope.render import names
 from kinetoscope.sources import kept
 from kinetoscope.sources.paths import are_small
 from kinetoscope.sources.paths import find as find_files
+from kinetoscope.trace.cache import WORTH_KEEPING
 
 if TYPE_CHECKING:
     from kinetoscope.sources.run import LoadedRun
@@ -40,8 +42,14 @@ class Reader:
     def __call__(
         self, inputs: str | Sequence[str], meanwhile: Callable[[], object] | None = None
     ) -> LoadedRun:
-        run = load_shown(inputs, meanwhile, links=False)
+        given = [inputs] if isinstance(inputs, str) else inputs
+        place = kept.shelf(given)
+        run = load_shown(given, meanwhile, links=False)
         self.remarks.extend(run.remarks)
+        large = {at: trace for at, trace in enumerate(run.traces) if trace.source.events >= WORTH_KEEPING}
+        if large and place is not None and place == kept.shelf(given):  # nothing changed meanwhile
+            SHELVES[run] = kept.KeptTables(place, "run")
+            SHELVES.update((trace, kept.KeptTables(place, str(at))) for at, trace in large.items())
         return run
 
     def knows(self, kind: str, found: Struct, /, **options: object) -> None:

@@ -19,6 +19,7 @@ import traces
 from broad import broad
 from command import ENVIRONMENT, kinetoscope
 from kinetoscope import document
+from kinetoscope.analysis.idle import gaps
 from kinetoscope.document import KernelListing, ListingRow
 from kinetoscope.document.collect import kernels as collect
 from kinetoscope.document.collect.report import build
@@ -435,6 +436,48 @@ def test_a_damaged_answer_is_removed_and_made_anew(
     assert said(kinetoscope("kernels", path)) == said(first)
     assert answers(home) == [entry]
     assert said(unread("kernels", path)) == said(first)
+
+
+EAGER = "h200/llama_train_eager.json.gz"
+
+
+def tables(home: Path) -> list[Path]:
+    """What is kept of analyses."""
+    (folder,) = home.glob(f"*{cache.ANALYSES}")
+    return sorted(folder.iterdir())
+
+
+def test_another_question_computes_no_analysis_anew_that_is_kept(
+    given: Callable[[str], Path], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = given(EAGER)
+    truth = kinetoscope("report", path, "--json", KINETOSCOPE_CACHE="0")
+    kinetoscope("findings", path)
+    first = tables(home)
+    assert any("idle.gaps" in one.name for one in first)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("idle time is known")
+
+    monkeypatch.setattr(gaps, "_gaps", refuse)
+    assert said(kinetoscope("report", path, "--json")) == said(truth)
+    assert set(first) < set(tables(home))
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_kept_tables_of_analyses_that_are_damaged_are_computed_anew(
+    damage: str, given: Callable[[str], Path], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = given(EAGER)
+    truth = kinetoscope("kernels", path, "--json", KINETOSCOPE_CACHE="0")
+    kinetoscope("findings", path)
+    before = {one: one.read_bytes() for one in tables(home)}
+    for one in before:
+        DAMAGES[damage](one)
+    monkeypatch.setattr(kept, "MOST_FILES", kept.MOST_FILES)  # so that it is read anew
+    assert said(kinetoscope("kernels", path, "--json")) == said(truth)
+    categories = next(one for one in before if "_categories" in one.name)
+    assert categories.read_bytes() == before[categories]
 
 
 def test_what_another_user_kept_is_not_believed(

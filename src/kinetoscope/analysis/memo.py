@@ -1,12 +1,15 @@
-"""Remember an analysis' result for as long as its subject lives."""
+"""Remember an analysis' result for as long as its subject lives, and some of them beyond that."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
 from threading import RLock
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Subject = TypeVar("Subject")
 Result = TypeVar("Result")
@@ -36,3 +39,32 @@ class Remembered(Generic[Subject, Result]):
 def remembered(analysis: Callable[[Subject], Result]) -> Remembered[Subject, Result]:
     """Compute ``analysis`` once per subject."""
     return Remembered(analysis)
+
+
+class Shelf(Protocol):
+    """Tables by their analysis, as they were the last time that the same was read."""
+
+    def get(self, name: str) -> pl.DataFrame | None: ...
+    def put(self, name: str, table: pl.DataFrame) -> None: ...
+
+
+# Of subjects that were read for a command (see ``sources.kept``); others have none.
+SHELVES: WeakKeyDictionary[object, Shelf] = WeakKeyDictionary()
+
+
+def kept(analysis: Callable[[Subject], pl.DataFrame]) -> Remembered[Subject, pl.DataFrame]:
+    """Compute ``analysis`` once per subject, and not at all where the subject's shelf has it: for what nearly
+    every command asks for, and takes several times as long to compute as to read."""
+    name = f"{analysis.__module__}.{analysis.__qualname__}"
+
+    @functools.wraps(analysis)
+    def found(subject: Subject) -> pl.DataFrame:
+        shelf = SHELVES.get(subject)
+        table = None if shelf is None else shelf.get(name)
+        if table is None:
+            table = analysis(subject)
+            if shelf is not None:
+                shelf.put(name, table)
+        return table
+
+    return Remembered(found)

@@ -7,6 +7,9 @@ this package, Python and Polars: where any of it changes, the answer is computed
 
 It begins with a seal that this user alone can make: an answer could say anything, and a recording that came
 from another person may bring some along. Such a one, or one that is damaged, is removed.
+
+Next to answers lie tables of the analyses that most commands ask for (``KeptTables``), named and sealed
+likewise: another question about the same inputs need not compute them again.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import hmac
+import io
 import os
 import pkgutil
 import shutil
@@ -22,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -31,6 +35,9 @@ from kinetoscope import __version__
 from kinetoscope.recording import manifest, plain_file, trust
 from kinetoscope.sources.paths import captures_next_to
 from kinetoscope.trace import cache
+
+if TYPE_CHECKING:
+    import polars as pl
 
 LARGEST = 32 << 20  # bytes of an answer: the page of eight million events has less
 MOST_FILES = 2048  # of the inputs: to look at more takes as long as many an answer
@@ -69,11 +76,7 @@ def recall(entry: Path, kind: str) -> tuple[list[str], Any] | None:
     if not entry.is_dir():
         return None
     try:
-        content = plain_file.content(entry / _FILE, LARGEST)
-        seal, content = content[: trust.SEAL_BYTES], content[trust.SEAL_BYTES :]
-        if not hmac.compare_digest(seal, trust.seal(entry.name, content)):
-            raise ValueError("this user did not keep it")
-        answer = msgspec.msgpack.decode(content, type=_KeptAnswer)
+        answer = msgspec.msgpack.decode(_unsealed(entry / _FILE, entry.name), type=_KeptAnswer)
         found = msgspec.msgpack.decode(answer.found, type=pkgutil.resolve_name(kind) | None)
     except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
         shutil.rmtree(entry, ignore_errors=True)
@@ -98,6 +101,58 @@ def keep(entry: Path, kind: str, remarks: list[str], found: msgspec.Struct | Non
         cache.place(entry, lambda folder: (folder / _FILE).write_bytes(seal + content))
         if entry.name.startswith("0") or len(content) > LARGEST >> 4:  # else one time in sixteen
             cache.forget_oldest(entry)
+
+
+def _unsealed(file: Path, name: str) -> bytes:
+    """The content of a file that this user kept. Raises OSError or ValueError where it is another."""
+    content = plain_file.content(file, LARGEST)
+    seal, content = content[: trust.SEAL_BYTES], content[trust.SEAL_BYTES :]
+    if not hmac.compare_digest(seal, trust.seal(name, content)):
+        raise ValueError("this user did not keep it")
+    return content
+
+
+class KeptTables(msgspec.Struct, frozen=True):
+    """Tables of analyses of one subject, a run or one of its traces, by the names of the analyses."""
+
+    entry: Path  # of all that is kept of analyses of the same inputs: see ``shelf``
+    subject: str
+
+    def get(self, name: str) -> pl.DataFrame | None:
+        import polars as pl
+
+        file = self._file(name)
+        if not file.exists():
+            return None
+        try:
+            return pl.read_ipc(_unsealed(file, f"{self.entry.name}/{file.name}"))
+        except (OSError, ValueError, pl.exceptions.PolarsError):
+            shutil.rmtree(self.entry, ignore_errors=True)
+            return None
+
+    def put(self, name: str, table: pl.DataFrame) -> None:
+        file, written = self._file(name), io.BytesIO()
+        table.write_ipc(written, compression="zstd")
+        content = written.getvalue()
+        with suppress(OSError):
+            seal = trust.seal(f"{self.entry.name}/{file.name}", content)
+            if len(seal) + len(content) <= LARGEST:
+                self.entry.mkdir(0o700, parents=True, exist_ok=True)
+                manifest.write_whole(file, seal + content)
+
+    def _file(self, name: str) -> Path:
+        return self.entry / f"{self.subject}-{name}"
+
+
+def shelf(inputs: Sequence[str]) -> Path | None:
+    """Where tables of analyses of these inputs are kept (see ``entry``); None where none can be."""
+    asked = entry(inputs, "analyses")
+    if asked is None:
+        return None
+    folder = asked.with_suffix(cache.ANALYSES)
+    with suppress(OSError):
+        os.utime(folder)
+    return folder
 
 
 def _facts(item: Path) -> Iterator[tuple[str, str]]:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 WORTH_KEEPING = 5_000  # events; keeping their tables costs a sixth of what each later reading saves
 CLEANED_AFTER = 50_000  # events; looking at all entries costs more than keeping fewer
-ANSWER = ".answer"  # how the names of entries end that hold no tables
+ANSWER, ANALYSES = ".answer", ".analyses"  # how the names of entries end that hold no tables of a trace
 _DEFAULT_SIZE, _ANSWERS_SIZE = 2 << 30, 64 << 20
 _EDGE = 64 << 10
 _SAMPLES, _SAMPLE = 16, 4 << 10
@@ -241,10 +241,10 @@ def _check_references(tables: dict[str, pl.DataFrame]) -> None:
 
 def forget_oldest(newest: Path) -> None:
     """Bring the user's folder under its limit, or the answers of a recording, whose tables have none."""
-    text, ending = os.environ.get("KINETOSCOPE_CACHE_SIZE", ""), ""
+    text, ending = os.environ.get("KINETOSCOPE_CACHE_SIZE", ""), ("",)
     left = int(text) if text.isdecimal() else _DEFAULT_SIZE
     if newest.parent != users():
-        left, ending = _ANSWERS_SIZE, ANSWER
+        left, ending = _ANSWERS_SIZE, (ANSWER, ANALYSES)
     with suppress(OSError):  # of another process that does the same
         kept = [one for one in newest.parent.iterdir() if one.name.endswith(ending) and one.name[0] != "."]
         entries = [one for one in kept if one.is_dir() and not one.is_symlink()]

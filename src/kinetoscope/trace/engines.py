@@ -12,6 +12,7 @@ import re
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+STEP = r"^ProfilerStep(#|\*)"  # of a program without an engine, by torch's profiler
 Phase = Literal["prefill", "decode", "mixed", "verify", "draft", "diffusion", "idle"]
 
 

@@ -11,11 +11,10 @@ from msgspec.structs import replace
 
 from kinetoscope.trace import schema
 from kinetoscope.trace.decoding.events import CALLS
-from kinetoscope.trace.engines import FAMILIES, engine_step
+from kinetoscope.trace.engines import FAMILIES, STEP, engine_step
 from kinetoscope.trace.model import Trace
 
 LAUNCHING = sorted(CALLS)
-STEP = r"^ProfilerStep(#|\*)"
 _OPS = ["cpu_op", "user_annotation"]
 _NO_ROW = pl.lit(None, pl.UInt32)
 

@@ -13,7 +13,7 @@ import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.kernels.work import work
-from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memo import kept
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace, with_arguments
 from kinetoscope.trace.schema import typed
@@ -89,7 +89,7 @@ COLLECTIVES = {
 }
 
 
-@remembered
+@kept
 def collectives(trace: Trace) -> pl.DataFrame:
     """One row per communication kernel of one rank, ordered by device and start.
 

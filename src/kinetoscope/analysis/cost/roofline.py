@@ -11,7 +11,7 @@ from kinetoscope.analysis.cost.call import DTYPES, Cost, OpCall
 from kinetoscope.analysis.cost.formulas import cost
 from kinetoscope.analysis.cost.lists import listed_elements
 from kinetoscope.analysis.events.rows import matching
-from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memo import kept, remembered
 from kinetoscope.hardware import DeviceSpec, find
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace, with_arguments
@@ -43,13 +43,23 @@ def costed(trace: Trace, *columns: pl.Expr) -> pl.DataFrame:
     bounds it, ``flops``, ``bytes`` (see ``formulas``), ``time_ns``, ``peak_flops`` and ``peak_bandwidth``
     (per second; null where not known); or ``id``, ``time_ns`` and these ``columns``.
     """
-    calls, distinct = _calls(trace)
+    calls, distinct = _calls(trace), _distinct(trace)
     distinct = distinct.select(columns or pl.all())
     return calls.select(*CALLS).hstack(distinct[calls["distinct"]])
 
 
+@kept
+def _calls(trace: Trace) -> pl.DataFrame:
+    return _costed(trace)[0]
+
+
+@kept
+def _distinct(trace: Trace) -> pl.DataFrame:
+    return _costed(trace)[1]
+
+
 @remembered
-def _calls(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _costed(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The calls of ``costed`` (``id``, ``time_ns``), each with the row of what sets it apart from others."""
     host = trace.host_events
     work = trace.device_events.select("id", "duration_ns", "op", "launch").drop_nulls("op")

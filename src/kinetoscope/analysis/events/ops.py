@@ -27,7 +27,7 @@ import polars as pl
 from kinetoscope.analysis.events.enclosing import nearest, with_inside
 from kinetoscope.analysis.events.rows import END, constant, matching
 from kinetoscope.analysis.events.torch_names import BOOKKEEPING, STEP
-from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memo import kept, remembered
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
@@ -46,7 +46,7 @@ def ops(run: LoadedRun) -> pl.DataFrame:
     )
 
 
-@remembered
+@kept
 def ops_of(trace: Trace) -> pl.DataFrame:
     """``ops`` of one trace, unordered."""
     return pl.concat([_host_rows(trace), _device_rows(trace)])

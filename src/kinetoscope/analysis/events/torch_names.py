@@ -16,7 +16,7 @@ from kinetoscope.trace.captures import GRAPH_LAUNCH as GRAPH_LAUNCH
 from kinetoscope.trace.captures import KERNEL_LAUNCH as KERNEL_LAUNCH
 from kinetoscope.trace.captures import LAUNCH as LAUNCH
 from kinetoscope.trace.engines import FAMILIES
-from kinetoscope.trace.link import STEP as STEP
+from kinetoscope.trace.engines import STEP as STEP
 
 # Versions of one call: cuMemAlloc_v2, and those for per-thread streams, cudaMemcpy_ptds, hipMemcpy_spt.
 _END = r"(_v\d+)?(_ptsz|_ptds|_spt)?$"

@@ -9,7 +9,7 @@ from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import COMPUTES_NOTHING, OP, OPS
 from kinetoscope.analysis.idle.launches import launches, launching_lanes
-from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memo import kept, remembered
 from kinetoscope.analysis.time.intervals import outermost, overlay
 from kinetoscope.analysis.time.window import window
 from kinetoscope.trace.model import Trace
@@ -17,7 +17,7 @@ from kinetoscope.trace.model import Trace
 CALL = r"(?i)(^|_)(runtime|driver)$"
 
 
-@remembered
+@kept
 def computing(trace: Trace) -> pl.DataFrame:
     """One row per op of a launching thread that does its work on the CPU, the outermost of nested ones:
     ``lane``, ``start_ns``, ``end_ns`` and ``host_event`` (row of ``host_events``). It calls no runtime, is

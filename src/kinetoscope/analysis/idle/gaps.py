@@ -8,7 +8,7 @@ from kinetoscope.analysis.collectives.waiting import exposed_waiting, paired_of
 from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.idle.causes import CAUSE, host_causes
 from kinetoscope.analysis.idle.launches import arrival_ns
-from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memo import kept, remembered
 from kinetoscope.analysis.time.intervals import apart, overlay, within
 from kinetoscope.analysis.time.window import window
 from kinetoscope.sources.run import LoadedRun
@@ -46,7 +46,7 @@ GAPS = {
 }
 
 
-@remembered
+@kept
 def gaps(run: LoadedRun) -> pl.DataFrame:
     """The idle time of every device inside its window, cut into disjoint pieces that have one cause each and
     sum to window less busy: ``rank``, ``device``, ``start_ns``, ``end_ns``, ``cause``, ``next`` (row of
@@ -70,7 +70,7 @@ def gaps_of(trace: Trace) -> pl.DataFrame:
     return _gaps(trace, paired_of(LoadedRun((trace,))).table)
 
 
-@remembered
+@kept
 def idle(run: LoadedRun) -> pl.DataFrame:
     """Idle time of each device by cause, longest first: the columns of ``IdleRow``, in ns."""
     lengths = {trace.rank: window(trace).length_ns for trace in run.traces}

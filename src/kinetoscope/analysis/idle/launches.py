@@ -5,12 +5,12 @@ from __future__ import annotations
 import polars as pl
 
 from kinetoscope.analysis.events.rows import END
-from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memo import kept, remembered
 from kinetoscope.analysis.time.intervals import apart, within
 from kinetoscope.analysis.time.window import window
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
-from kinetoscope.trace.schema import typed
+from kinetoscope.trace.schema import typed, whole
 
 LAUNCHES = {
     "rank": pl.Int32,
@@ -71,7 +71,12 @@ def launches(trace: Trace) -> pl.DataFrame:
 @remembered
 def launching_lanes(trace: Trace) -> pl.Series:
     """The threads (``lane``) whose launches device work answers, in order."""
-    return launches(trace)["lane"].unique().sort()
+    return _lanes(trace).to_series()
+
+
+@kept
+def _lanes(trace: Trace) -> pl.DataFrame:
+    return launches(trace)["lane"].unique().sort().to_frame()
 
 
 @remembered
@@ -82,11 +87,16 @@ def arrival_ns(trace: Trace) -> int:
     percentile of all agrees with the quick ones of those to 2 µs. Where every launch had to queue it is an
     upper bound.
     """
-    latency = launches(trace)["latency_ns"]
-    return int(latency.filter(latency > 0).quantile(0.01, "lower") or 0)
+    return whole(_arrival(trace)["latency_ns"][0])
 
 
-@remembered
+@kept
+def _arrival(trace: Trace) -> pl.DataFrame:
+    latency = pl.col("latency_ns")
+    return launches(trace).select(latency.filter(latency > 0).quantile(0.01, "lower"))
+
+
+@kept
 def launch_statistics(run: LoadedRun) -> pl.DataFrame:
     """One row per rank and device: the columns of ``LaunchRow`` but ``queue``, in ns."""
     table = pl.concat([pl.DataFrame(schema=LAUNCHES), *map(launches, run.traces)]).with_columns(

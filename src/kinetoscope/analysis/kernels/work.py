@@ -11,7 +11,7 @@ from kinetoscope.analysis.events.enclosing import caller, nearest
 from kinetoscope.analysis.events.rows import END, matching, of_ascii
 from kinetoscope.analysis.events.torch_names import COMPUTES_NOTHING, OP, OPS, OPTIMIZER
 from kinetoscope.analysis.kernels import taxonomy
-from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memo import kept, remembered
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
@@ -26,6 +26,11 @@ def categories(trace: Trace) -> pl.Series:
     every other is the first rule of ``taxonomy.RULES`` that fits its name, the op and the call that launched
     it, and what is around that op; the rest is "other". Rules are tried once for each distinct combination.
     """
+    return _categories(trace).to_series()
+
+
+@kept
+def _categories(trace: Trace) -> pl.DataFrame:
     device, host = trace.device_events, trace.host_events
     called_by = caller(device)
     launched = device.select(
@@ -46,7 +51,8 @@ def categories(trace: Trace) -> pl.Series:
     known = [_KNOWN[combination] for combination in texts.iter_rows()]
     decided = distinct.with_columns(pl.Series("category", known, pl.String).cast(CATEGORY))
     keys = launched.columns
-    return launched.join(decided, on=keys, how="left", nulls_equal=True, maintain_order="left")["category"]
+    found = launched.join(decided, on=keys, how="left", nulls_equal=True, maintain_order="left")
+    return found.select("category")
 
 
 # Of what was classified before: ranks of a run, and the windows of a rank, have the same kernels.

@@ -11,7 +11,7 @@ import polars as pl
 from kinetoscope.analysis.events.enclosing import nearest, running
 from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import ALLOCATION, BASE, LIBRARY_FRAME
-from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memo import kept, remembered
 from kinetoscope.analysis.origins.attribution import origins
 from kinetoscope.analysis.time.window import window
 from kinetoscope.sources.run import LoadedRun
@@ -145,7 +145,7 @@ def allocator_calls(run: LoadedRun) -> pl.DataFrame:
 EMPTY = r"^aten::(new_)?(empty|resize)"  # they allocate for the op that calls them
 
 
-@remembered
+@kept
 def held_at_peak(trace: Trace) -> pl.DataFrame:
     """Memory that was allocated at each device's peak, but for what was before the recording, by what had
     allocated it; the most bytes first: ``device``, ``op`` (the innermost that computes), ``module`` (of

@@ -9,7 +9,7 @@ import polars as pl
 
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.kernels.work import work
-from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memo import kept
 from kinetoscope.trace.model import Trace, with_arguments
 
 # Kernels for one channel a group, or few: what the libraries have for them is another code.
@@ -18,7 +18,7 @@ ARGUMENTS = ["input_dims", "input_strides"]
 SAID = ["name", *ARGUMENTS]
 
 
-@remembered
+@kept
 def convolutions(trace: Trace) -> pl.DataFrame:
     """One row per op that launched device work of category convolution: ``op`` (row of ``host_events``),
     ``is_grouped`` and ``is_channels_last`` (of its input; false where no shapes were recorded)."""

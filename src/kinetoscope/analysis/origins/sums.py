@@ -6,7 +6,7 @@ import polars as pl
 
 from kinetoscope.analysis.kernels.names import short_names
 from kinetoscope.analysis.kernels.occupancy import fitted
-from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memo import kept, remembered
 from kinetoscope.analysis.origins.attribution import OUTSIDE, UNATTRIBUTED, belonging, with_most_time
 from kinetoscope.errors import UsageError, meant
 from kinetoscope.sources.run import LoadedRun
@@ -69,7 +69,7 @@ def summed(table: pl.DataFrame, key: str, total_ns: int) -> pl.DataFrame:
     )
 
 
-@remembered
+@kept
 def kernel_rows(run: LoadedRun) -> pl.DataFrame:
     """One row per kernel name, copies and memsets included, as the report shows them: ``kernels`` with
     ``kind``, ``short_name``, ``graph`` (the compiled graph with most of its time; null if that is none) and

@@ -21,7 +21,7 @@ from kinetoscope.analysis.events.torch_names import (
     PAGEABLE_COPY,
     SYNCHRONIZATION,
 )
-from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memo import kept, remembered
 from kinetoscope.analysis.passes.loader import READY
 from kinetoscope.analysis.replay.device_work import DELAYED, launched
 from kinetoscope.analysis.replay.spans import Spans
@@ -34,7 +34,7 @@ OPS = r"(?i)^(cpu_op|operator|runtime|[a-z0-9]+_(runtime|driver))$"
 OVERLAP = 0.02
 
 
-@remembered
+@kept
 def logical_threads(trace: Trace) -> pl.DataFrame:
     """``lane`` and ``thread`` of the threads that launch work, the busiest first; else of the one with most
     ops."""
@@ -102,7 +102,7 @@ WAITS = {
 }
 
 
-@remembered
+@kept
 def waits(trace: Trace) -> pl.DataFrame:
     """One row per waiting call and piece of work that it waited for: ``call`` (row of ``host_events``),
     ``thread``, ``start_ns`` and ``end_ns`` of the call, ``stream``, ``row`` (of ``launched``) of the work and

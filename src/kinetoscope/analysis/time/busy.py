@@ -7,7 +7,7 @@ import polars as pl
 from kinetoscope.analysis.events.rows import constant, matching
 from kinetoscope.analysis.events.torch_names import CAPTURE_BEGIN, CAPTURE_END, LAUNCH
 from kinetoscope.analysis.kernels.work import DEVICE, work
-from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memo import kept, remembered
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.window import periods, window
 from kinetoscope.sources.run import LoadedRun
@@ -15,7 +15,7 @@ from kinetoscope.trace.model import Trace
 from kinetoscope.trace.schema import whole
 
 
-@remembered
+@kept
 def unanswered_launches(trace: Trace) -> pl.DataFrame:
     """``host_events`` of the launches that no device event answers, with ``rank`` and ``device``; not of
     those into a graph that is being captured, nor in a recording without any device event. A launch is
@@ -62,7 +62,7 @@ def busy(run: LoadedRun) -> pl.DataFrame:
     return pl.concat([busy_of(trace) for trace in run.traces]).sort(*DEVICE)
 
 
-@remembered
+@kept
 def busy_of(trace: Trace) -> pl.DataFrame:
     table, span = work(trace), window(trace)
     counts = table.group_by(DEVICE).agg(
@@ -115,7 +115,7 @@ def steps(run: LoadedRun) -> pl.DataFrame:
     return pl.concat([steps_of(trace) for trace in run.traces])
 
 
-@remembered
+@kept
 def steps_of(trace: Trace) -> pl.DataFrame:
     launched = (
         work(trace)

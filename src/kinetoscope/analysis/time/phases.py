@@ -16,7 +16,7 @@ import polars as pl
 from kinetoscope.analysis.events.rows import END, matching, rows
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, DATA_LOADER
 from kinetoscope.analysis.kernels.work import work
-from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memo import kept, remembered
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import busy_within, steps_of
 from kinetoscope.analysis.time.window import periods
@@ -47,7 +47,7 @@ def phases(run: LoadedRun) -> pl.DataFrame:
     return pl.concat([phases_of(trace) for trace in run.traces])
 
 
-@remembered
+@kept
 def phases_of(trace: Trace) -> pl.DataFrame:
     table = steps_of(trace).select("rank", "step", "start_ns", "duration_ns")
     # Workers deliver in rounds: one step waits for all of them and the next for none, and both are the same.
@@ -194,6 +194,11 @@ def _in_parts(trace: Trace) -> pl.DataFrame:
 @remembered
 def phase_of_work(trace: Trace) -> pl.Series:
     """The part of a request that each device event was launched in, or the phase of its step, or null."""
+    return _phase_of_work(trace).to_series()
+
+
+@kept
+def _phase_of_work(trace: Trace) -> pl.DataFrame:
     events = trace.device_events
     launched = trace.host_events["start_ns"][events["launch"]]
     bounds = _marked(trace).select(part="phase", begin_ns="start_ns", left_ns="end_ns")
@@ -201,7 +206,7 @@ def phase_of_work(trace: Trace) -> pl.Series:
         phases_of(trace).select("step", "phase"), on="step", how="left", maintain_order="left"
     )
     if bounds.is_empty():
-        return of_step["phase"].cast(pl.Categorical)
+        return of_step.select(pl.col("phase").cast(pl.Categorical))
     within = (
         of_step.with_columns(at=launched)
         .with_row_index("row")
@@ -210,7 +215,7 @@ def phase_of_work(trace: Trace) -> pl.Series:
         .sort("row")
     )
     part = pl.when(pl.col("at") < pl.col("left_ns")).then("part")
-    return within.select(phase=pl.coalesce(part, "phase").cast(pl.Categorical)).to_series()
+    return within.select(phase=pl.coalesce(part, "phase").cast(pl.Categorical))
 
 
 # What a step is

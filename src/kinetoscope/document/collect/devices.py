@@ -6,11 +6,12 @@ import polars as pl
 
 from kinetoscope.analysis.idle import gaps
 from kinetoscope.analysis.idle.launches import launch_statistics, queue_depth
-from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.memo import kept, remembered
 from kinetoscope.analysis.time.busy import busy
 from kinetoscope.document import DeviceRow, IdleRow, LaunchRow, QueuePoint
 from kinetoscope.document.collect.rows import rows, rows_by
 from kinetoscope.sources.run import LoadedRun
+from kinetoscope.trace.model import Trace
 
 POINTS = 100  # of the queue over the window
 
@@ -39,12 +40,17 @@ def idle(run: LoadedRun) -> list[IdleRow]:
 @remembered
 def launching(run: LoadedRun) -> list[LaunchRow]:
     table = launch_statistics(run)
-    points = {t.rank: rows_by(queue_depth(t, POINTS), "device", QueuePoint) for t in run.traces}
+    points = {t.rank: rows_by(_queue(t), "device", QueuePoint) for t in run.traces}
     return rows(
         table,
         LaunchRow,
         queue=[points[rank].get(device, []) for rank, device in table.select("rank", "device").iter_rows()],
     )
+
+
+@kept
+def _queue(trace: Trace) -> pl.DataFrame:
+    return queue_depth(trace, POINTS)
 
 
 def _share(part: str, whole: str) -> pl.Expr:
