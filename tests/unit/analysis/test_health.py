@@ -16,7 +16,8 @@ from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.damage import described
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
-from traces import event
+from sampled import Run
+from traces import event, trace
 
 Make = Callable[..., Trace]
 Event = dict[str, Any]
@@ -279,3 +280,25 @@ def test_steps_that_never_settled_are_said_to_be_so(trace_of: Make) -> None:
     (note,) = health(LoadedRun((trace_of(*sound()),), Manifest(ranks=(record,)))).notes
     assert (note.code, note.gravity) == ("unsettled", "info")
     assert "not settled after 8 of them" in note.text
+
+
+@pytest.mark.parametrize(
+    ("spawned", "waited", "found_by", "said"),
+    [
+        (True, 60, "module", True),
+        (True, 20, "module", False),
+        (False, 60, "module", False),  # for a thread, or a process of another kind
+        (True, 60, "request", False),  # for requests
+    ],
+)
+def test_a_program_that_waits_for_processes_of_its_own_is_said_not_to_be_recorded_in_them(
+    spawned: bool, waited: int, found_by: str, said: bool
+) -> None:
+    samples = Run().sample("before", "<module> 99 {waiting}", times=waited)
+    samples.sample("timed", "<module> 105 evaluate 62 Net.forward 91", times=40)
+    record = RankRecord(rank=0, spawned=spawned, steps=StepTimings(found_by=found_by))
+    found = trace(event("cpu_op", "aten::mm", 0, 10))
+    run = LoadedRun((found,), Manifest(ranks=(record,)), watched={0: samples.written()})
+    texts = [note.text for note in health(run).notes if note.code == "other-processes"]
+    assert bool(texts) == said
+    assert all(text.startswith("the program waits for 60% of its time") for text in texts)

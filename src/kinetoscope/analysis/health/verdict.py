@@ -27,6 +27,7 @@ from kinetoscope.analysis.kernels.names import short_name
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.passes.as_it_runs import as_it_runs
+from kinetoscope.analysis.passes.samples import SampleTree
 from kinetoscope.analysis.passes.whole_run import whole_run
 from kinetoscope.analysis.time import intervals
 from kinetoscope.analysis.time.busy import unanswered_launches
@@ -69,6 +70,7 @@ TWOFOLD = 2.0  # from there on steps differ by so many times, not by percent
 def of_the_run(run: LoadedRun) -> list[Note]:
     return [
         *_died(run),
+        *_in_other_processes(run),
         *_ended(run),
         *_ranks_absent(run),
         *_first_collective(run),
@@ -109,6 +111,30 @@ def _ended(run: LoadedRun) -> Iterable[Note]:
                 f"the time of a step had not settled after {passed} of them: these were recorded all the same"
             )
             yield Note("unsettled", INFO, text, rank=record.rank)
+
+
+# The program's own time of which a process waits for others: then what it does itself is the lesser part.
+WAITS_FOR_OTHERS = 0.5
+
+
+def _in_other_processes(run: LoadedRun) -> Iterable[Note]:
+    """A process that mostly waits, and has started others by multiprocessing: the work may be theirs."""
+    for record in run.records:
+        watched = run.watched.get(record.rank) if record.spawned else None
+        if watched is None or record.steps.found_by == "request":  # a server waits for requests
+            continue
+        tree = SampleTree(watched)
+        waiting_s = sum(
+            sum(node.seconds) for number, node in enumerate(tree.nodes) if tree.does(number) == "waiting"
+        )
+        share = waiting_s / max(1e-9, watched.earlier_s + sum(sum(node.seconds) for node in tree.nodes))
+        if share >= WAITS_FOR_OTHERS:
+            text = (
+                f"the program waits for {share:.0%} of its time, and has started processes by "
+                "multiprocessing, which are not recorded: start them with torchrun, or put "
+                "`with kinetoscope.profile():` around what they run"
+            )
+            yield Note("other-processes", DEGRADED, text, rank=record.rank)
 
 
 # Of the run after its setup: a phase that takes so much is as worth a look as most findings.
