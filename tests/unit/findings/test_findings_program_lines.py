@@ -474,6 +474,24 @@ def test_what_comes_after_every_so_many_steps_is_not_what_long_steps_are_about()
     ]
 
 
+@pytest.mark.parametrize(("recorded", "said"), [((10, 21, 10), False), ((10, 11, 10), True)])
+def test_what_every_other_step_does_is_no_finding_once_it_is_recorded(
+    recorded: tuple[int, ...], said: bool
+) -> None:
+    """A policy that is updated every other time: another rule may find what is slow in that."""
+    pace = (STEP_S, 0.019) * 20
+    timed = TimedSteps(step_s=pace, host_s=pace, first=0)
+    samples = Run().ticked(STEP).sample("timed", STEP, times=40)
+    records = (RankRecord(rank=0, steps=StepTimings(before=timed, profiled_s=(STEP_S,) * 3, passed=20)),)
+    starts = [1000 * sum(recorded[:number]) for number in range(3)]
+    events = [step(number, starts[number], 1000 * recorded[number]) for number in range(3)]
+    found = trace(*events, *(host("aten::mm", at + 10, 20) for at in starts))
+    run = LoadedRun((found,), Manifest(ranks=records), watched={0: samples.written()})
+    titles = [one.title for one in rare_long_steps.find(RankView(run, found))]
+    assert bool(titles) == said
+    assert all(title.startswith("After every 2 steps") for title in titles)
+
+
 def test_what_comes_after_every_so_many_steps_may_have_no_name() -> None:
     (found,) = rare_long_steps.find(with_rounds(0.1))
     assert found.title.startswith("After every 10 steps something else takes 100 ms")

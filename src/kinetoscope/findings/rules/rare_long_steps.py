@@ -27,7 +27,8 @@ How it decides
     loops, that time is promised if all can be computed at once; and where an evaluation was recorded in which
     the device is idle for half of the time or more, such a part of the longest such phase, if no batch needs
     another's answer. What comes after every so many steps is a finding from a tenth of the time on, and half
-    of it would save half; long steps that come more than twice as often are something else.
+    of it would save half; long steps that come more than twice as often are something else. Where a whole
+    round was recorded with it, nothing is said.
 
 What to do
     Collections: leave ``gc.collect()`` and ``torch.cuda.empty_cache()`` out of the loop, or freeze what
@@ -232,7 +233,19 @@ def _round(view: RankView) -> StepRound | None:
         return None
     if timed.rare is not None and timed.rare.count <= TWICE * timed.round.seen:
         return None
+    if _is_recorded(view, timed.round):
+        return None
     return timed.round if timed.round.between_us >= A_TENTH * timed.round.round_us else None
+
+
+def _is_recorded(view: RankView, found: StepRound) -> bool:
+    """Whether a whole round was recorded, and what ends it is work of a step: other rules see that, as the
+    second update of an algorithm that updates one of its nets every other time."""
+    steps_us = view.trace.steps["duration_ns"] / 1000
+    if len(steps_us) < max(2, found.steps):
+        return False
+    longest, shortest = float(steps_us.sort()[-1]), float(steps_us.sort()[0])
+    return longest - shortest >= HALF * found.between_us
 
 
 def _of_round(phases: Iterable[RunPhase], between_us: float) -> RunPhase | None:
