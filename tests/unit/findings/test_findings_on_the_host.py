@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+import traces
 from eager import GIB, NODE, Eager
 from kinetoscope.findings.rank_view import RankView
 from kinetoscope.findings.rules import recurrent_cells, split_batches, unused_graph
@@ -82,6 +84,22 @@ def test_a_teacher_whose_graph_is_recorded_is_named() -> None:
     assert finding.title == "Autograd records 20 ops per step that no backward pass follows"
     assert finding.saving.us == pytest.approx(0.2 * 20 * 18, rel=0.2)
     assert "torch.no_grad()" in finding.advice
+
+
+def test_a_graph_is_at_the_line_that_records_most_of_it() -> None:
+    """Ops without a node, as a metric's, have the number of the next one, and may be many."""
+    ops = [("aten::mul", 3, 0)] * 30 + [("aten::addmm", 9, number) for number in range(20)]
+    ops.append(("aten::mm", 12, 50))
+    program = Eager()
+    for number in range(STEPS):
+        for op, _, sequence in ops:
+            program.run(op, sequence=100 * number + sequence)
+        program.backward("MmBackward0", "aten::mm", sequence=100 * number + 50)
+        program.step()
+    view = program.view()
+    lines = traces.noted(*((op, f"train.py({line}): train") for op, line, _ in ops))
+    (finding,) = unused_graph.find(RankView(replace(view.run, lines={0: lines}), view.trace))
+    assert finding.source == "train.py:9"
 
 
 def test_inference_that_records_a_graph_is_no_more_than_low() -> None:

@@ -60,5 +60,16 @@ def find(view: RankView) -> Findings:
         advice="Compute what needs no gradient under torch.no_grad(): it takes less of the host's time and "
         "less memory. What is the same in every step, such as fixed targets, compute once before the loop.",
         snippet="with torch.no_grad():\n    targets = model(inputs)",
-        source=evidence.source(view, ops["id"]),
+        source=evidence.source(view, _of_most(view, ops)),
     )
+
+
+def _of_most(view: RankView, ops: pl.DataFrame) -> pl.Series:
+    """These ops, those of the line that records most of them first: an op without a node has the number of
+    the next one, so that of many such ops there is one number."""
+    if view.lines is None:
+        return ops["id"]
+    lines = ops.select("id", "sequence", line=view.lines.rows["line"][ops["id"]])
+    lines = lines.with_columns(nodes=pl.n_unique("sequence").over("line"))
+    lines = lines.sort(pl.col("line").is_null(), -pl.col("nodes").cast(pl.Int64), maintain_order=True)
+    return lines["id"]
