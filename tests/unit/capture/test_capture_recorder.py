@@ -333,6 +333,20 @@ def test_a_program_that_compiles_in_every_step_is_recorded_all_the_same():
     assert len(timings.unprofiled_s) >= 20
 
 
+@pytest.mark.parametrize("acts", [0, 20])
+def test_a_pause_is_foreseen_by_first_steps_of_the_same_kind_alone(acts: int):
+    """An agent's first calls were recorded: its episodes, with thousands of them, pause for longer."""
+    told, device = list[str](), FakeDevice()
+    program = Program(device=device, tell=told.append)
+    device.export = lambda session, path: setattr(program, "now", program.now + 0.2)
+    for _ in range(60):
+        for _ in range(acts):
+            program.step(0.005, "module", 2)
+        program.step(0.1)
+    (said,) = [text for text in told if text.startswith("recording ") and "one more" not in text]
+    assert ("this will pause the program for about 0.2 s" in said) == (acts == 0)
+
+
 def test_steps_do_not_count_until_they_have_settled_again():
     program = Program()
     program.until(Prepare, 0.1)

@@ -514,7 +514,10 @@ class RecordSteps(Phase):
         paused_s = self.context.measured.paused_s
         if self.context.options.stacks:  # of which the first steps' recording has none
             return ""
-        known = self.full and self.context.provisional.written and paused_s >= 0.05
+        first = self.context.provisional
+        # Of a call of a network it says nothing about an episode with thousands of them.
+        same_kind = first.written and first.source == self.context.detector.leader
+        known = self.full and same_kind and paused_s >= 0.05
         return f"; this will pause the program for about {paused_s:.1f} s" if known else ""
 
     def boundary(self, boundary: Boundary) -> Phase:
