@@ -68,7 +68,7 @@ class Updates:
 
 
 def _options(group: dict[str, Any]) -> Hashable:
-    """The options that set a group of parameters apart from others: numbers and the like, by value, no names."""
+    """The options that set a group of parameters apart: numbers and the like, by value, no names."""
     own = ((name, value) for name, value in group.items() if name not in ("params", "param_names"))
     return frozenset(
         (name, value if isinstance(value, (int, float, tuple, type(None))) else id(value))
