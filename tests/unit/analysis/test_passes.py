@@ -441,3 +441,19 @@ def test_busy_and_idle_sum_to_the_step(
         assert own.busy_us + sum(own.idle.values()) == pytest.approx(own.step_us)
         assert 0 <= own.busy_us <= own.step_us
         assert all(us > 0 for us in own.idle.values())
+
+
+def test_rounds_of_a_job_s_next_phase_are_found_where_those_before_end_elsewhere() -> None:
+    """Eight steps, then an evaluation; the second phase begins with two steps that were not timed."""
+
+    def timed(first: int, ends: int, count: int) -> TimedSteps:
+        step_s = (0.02,) * count
+        between = tuple(0.15 * (number % 8 == ends) for number in range(count))
+        return TimedSteps(step_s=step_s, host_s=step_s, between_s=between, first=first)
+
+    before, after, later = timed(0, 7, 20), timed(40, 7, 20), timed(60, 1, 60)
+    found = unprofiled(StepTimings(before=before, after=after, later=later, released=True))
+    assert found is not None
+    assert found.round is not None
+    assert found.round.steps == 8
+    assert found.round.between_us == pytest.approx(150_000)

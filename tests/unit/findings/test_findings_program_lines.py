@@ -437,7 +437,9 @@ def test_a_thread_that_waits_for_a_lock_of_its_like_waits_for_no_request(waiting
 EVALUATING = "<module> 20 train 45 evaluate 61 Net.forward {line}"
 
 
-def with_rounds(between_s: float, path: str | None = None, pace: Sequence[float] = (STEP_S,)) -> RankView:
+def with_rounds(
+    between_s: float, path: str | None = None, pace: Sequence[float] = (STEP_S,), *more: Event
+) -> RankView:
     """Steps of 10 ms, and after every ten so many seconds more, of which samples are at several lines."""
     samples = Run().ticked(STEP).sample("timed", STEP, times=40)
     for line in range(round(4 * between_s / 0.02)) if path is not None else ():
@@ -445,7 +447,15 @@ def with_rounds(between_s: float, path: str | None = None, pace: Sequence[float]
     between = ((0.0,) * 9 + (between_s,)) * 4
     step_s = tuple(pace) * (40 // len(pace))
     timed = TimedSteps(step_s=step_s, host_s=step_s, between_s=between, first=0)
-    return view_of(samples, timed=timed)
+    return view_of(samples, *more, timed=timed)
+
+
+def test_a_recorded_evaluation_that_comes_after_every_so_many_steps_takes_what_was_measured() -> None:
+    marked = event("user_annotation", "evaluate", STEP_US + 5, STEP_US - 10)
+    (found,) = rare_long_steps.find(with_rounds(0.1, EVALUATING, (STEP_S,), marked))
+    assert found.title.startswith("After every 10 steps evaluate (train.py:60) takes 100 ms")
+    assert found.saving.us == pytest.approx(0.75 * 1e6 * 0.1 / 10)
+    assert "larger batches" in found.advice
 
 
 def test_an_evaluation_after_every_so_many_steps_is_a_finding_with_its_share() -> None:

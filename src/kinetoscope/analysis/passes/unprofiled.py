@@ -287,9 +287,13 @@ class _FoundRounds(NamedTuple):
 def _found_rounds(parts: Sequence[TimedSteps], workers: int) -> _FoundRounds | None:
     """The rounds that steps come in, other than those of a loader's ``workers``; None where they do not
     matter. Steps timed before and after the recording are one series by their numbers; where these are not
-    known, the longer part alone is looked at."""
-    if any(part.first is None for part in parts):
-        parts = [max(parts, key=lambda part: len(part.step_s))]
+    known, or where there are none in it as between the phases of a job, the longer part alone is looked at."""
+    longest = [max(parts, key=lambda part: len(part.step_s))]
+    found = None if any(part.first is None for part in parts) else _rounds_of(parts, workers)
+    return found or _rounds_of(longest, workers)
+
+
+def _rounds_of(parts: Sequence[TimedSteps], workers: int) -> _FoundRounds | None:
     numbers = [
         number for part in parts for number in range(part.first or 0, (part.first or 0) + len(part.step_s))
     ]

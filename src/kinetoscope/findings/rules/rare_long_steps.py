@@ -171,6 +171,9 @@ def _between_steps(view: RankView) -> Findings:
     longest = max(large, key=lambda phase: phase.time_us, default=None)
     for phase in large if about else []:
         each_us = phase.time_us / about
+        takes = f"{phase.title} takes {numbers.percent(phase.time_us / steps_us)} of the run after its setup"
+        if regular is not None and phase is of_round:  # samples in what steps call, too, are taken for theirs
+            each_us, takes = regular.between_us / regular.steps, _takes(regular, phase.title)
         most = Saving(each_us, "", False, 0.0)
         snippet = next(
             (call for file, call in OF_LIBRARIES.items() if f"({file}:" in str(phase.mostly_in)), None
@@ -183,14 +186,8 @@ def _between_steps(view: RankView) -> Findings:
             else "Make that line unnecessary: reduce results on the device before they are copied or kept, "
             "and score all in one go; or do it less often."
         )
-        if phase is longest and (idle := _idle_evaluating(view)) >= HALF:
-            basis = "the device's idle time in a recorded evaluation, as much of all of them"
-            saving = replace(savings.rare(view, idle * each_us, basis), most_us=each_us)
-            saving = savings.if_so(saving, "no batch needs another's answer")
-            advice = (
-                f"The device is idle {numbers.percent(idle)} of a recorded evaluation: evaluate larger "
-                "batches, and read their results once, at the end."
-            )
+        if phase is longest and (batches := _larger_batches(view, each_us)):
+            saving, advice = batches
         lines = item_by_item(view.run, view.rank, phase)
         if (us := 1e6 * sum(lines.values())) >= phase.time_us / 2:
             basis = "its lines that make tensors of numbers in loops, by samples of the thread"
@@ -203,8 +200,7 @@ def _between_steps(view: RankView) -> Findings:
             )
         yield Finding(
             subject=phase.name,
-            title=f"{phase.title} takes {numbers.percent(phase.time_us / steps_us)} of the run after its "
-            f"setup, {numbers.time(each_us)} for each step, and is part of none: most of it passes in "
+            title=f"{takes}, {numbers.time(each_us)} for each step, and is part of none: most of it passes in "
             f"{phase.mostly_in}",
             saving=saving,
             at_least="high",
@@ -218,11 +214,27 @@ def _between_steps(view: RankView) -> Findings:
         yield _every_so_often(view, regular, of_round)
 
 
-def _idle_evaluating(view: RankView) -> float:
-    """The share of recorded evaluations in which no device is busy; 0 without any."""
+def _takes(found: StepRound, what: str) -> str:
+    return (
+        f"After every {found.steps} steps {what} takes {numbers.time(found.between_us)}: "
+        f"{numbers.percent(found.between_us / found.round_us)} of the time"
+    )
+
+
+def _larger_batches(view: RankView, each_us: float) -> tuple[Saving, str] | None:
+    """What larger batches of evaluations save, of the time that they take for each step, and the advice; None
+    where none was recorded, or the device is busy in most of it."""
     steps = steps_of(view.trace).join(phases_of(view.trace), on=["rank", "step"])
     steps = steps.filter(pl.col("phase").str.starts_with(EVALUATE))
-    return 1 - int(steps["busy_ns"].sum()) / int(steps["duration_ns"].sum()) if len(steps) else 0.0
+    idle = 1 - int(steps["busy_ns"].sum()) / int(steps["duration_ns"].sum()) if len(steps) else 0.0
+    if idle < HALF:
+        return None
+    basis = "the device's idle time in a recorded evaluation, as much of all of them"
+    saving = replace(savings.rare(view, idle * each_us, basis), most_us=each_us)
+    return savings.if_so(saving, "no batch needs another's answer"), (
+        f"The device is idle {numbers.percent(idle)} of a recorded evaluation: evaluate larger batches, and "
+        "read their results once, at the end."
+    )
 
 
 def _round(view: RankView) -> StepRound | None:
@@ -269,11 +281,11 @@ def _every_so_often(view: RankView, found: StepRound, phase: RunPhase | None) ->
     advice = f"Do it less often, or on fewer batches. If it evaluates the model: {', '.join(ways)}."
     if phase is not None and re.search(SAVES, phase.name):
         advice = CAUSES["saving"][1]
+    elif batches := _larger_batches(view, each_us):
+        saving, advice = batches
     return Finding(
         subject=what,
-        title=f"After every {found.steps} steps {what} takes {numbers.time(found.between_us)}: "
-        f"{numbers.percent(found.between_us / found.round_us)} of the time, {numbers.time(each_us)} for each "
-        f"step{where}",
+        title=f"{_takes(found, what)}, {numbers.time(each_us)} for each step{where}",
         saving=saving,
         evidence=evidence.of_steps(
             view,
