@@ -287,7 +287,7 @@ class _FoundRounds(NamedTuple):
 def _found_rounds(parts: Sequence[TimedSteps], workers: int) -> _FoundRounds | None:
     """The rounds that steps come in, other than those of a loader's ``workers``; None where they do not
     matter. Steps timed before and after the recording are one series by their numbers; where these are not
-    known, or where there are none in it as between the phases of a job, the longer part alone is looked at."""
+    known, or none are found as between the phases of a job, the longer part alone is looked at."""
     longest = [max(parts, key=lambda part: len(part.step_s))]
     found = None if any(part.first is None for part in parts) else _rounds_of(parts, workers)
     return found or _rounds_of(longest, workers)

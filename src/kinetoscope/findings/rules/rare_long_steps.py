@@ -200,8 +200,8 @@ def _between_steps(view: RankView) -> Findings:
             )
         yield Finding(
             subject=phase.name,
-            title=f"{takes}, {numbers.time(each_us)} for each step, and is part of none: most of it passes in "
-            f"{phase.mostly_in}",
+            title=f"{takes}, {numbers.time(each_us)} for each step, and is part of none: most of it passes "
+            f"in {phase.mostly_in}",
             saving=saving,
             at_least="high",
             evidence=evidence.of_steps(
@@ -222,7 +222,7 @@ def _takes(found: StepRound, what: str) -> str:
 
 
 def _larger_batches(view: RankView, each_us: float) -> tuple[Saving, str] | None:
-    """What larger batches of evaluations save, of the time that they take for each step, and the advice; None
+    """The saving of larger batches, of the time that evaluations take for each step, and the advice; None
     where none was recorded, or the device is busy in most of it."""
     steps = steps_of(view.trace).join(phases_of(view.trace), on=["rank", "step"])
     steps = steps.filter(pl.col("phase").str.starts_with(EVALUATE))
