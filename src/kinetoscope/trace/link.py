@@ -71,9 +71,10 @@ def _families(names: pl.Series, recurring: Collection[str]) -> Iterator[pl.Serie
     """Which of the names are steps, by each of the ways in which programs mark them."""
     yield names.str.contains(STEP)
     for family in FAMILIES:
-        wanted = [name for name in names.filter(names.str.contains(family)) if engine_step(name)]
-        yield names.is_in(wanted)
-    yield names.is_in(list(recurring))
+        if wanted := [name for name in names.filter(names.str.contains(family)) if engine_step(name)]:
+            yield names.is_in(wanted)
+    if recurring:
+        yield names.is_in(list(recurring))
 
 
 def _with_launch(

@@ -201,13 +201,16 @@ def conform(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     that its type cannot hold (files say absurd things); others are dropped."""
     if not table.columns:
         return empty(schema)
-    return table.select(
-        (
-            pl.col(name).cast(column.dtype, strict=False)
-            if name in table.columns
-            else pl.lit(None, column.dtype).alias(name)
-        )
-        for name, column in schema.items()
+    known = {column.name: column for column in table}
+    return pl.DataFrame(
+        [
+            (
+                known[name].cast(column.dtype, strict=False)
+                if name in known
+                else pl.Series(name, [None], column.dtype).new_from_index(0, len(table))
+            )
+            for name, column in schema.items()
+        ]
     )
 
 

@@ -100,14 +100,11 @@ class Effects(Struct, frozen=True, eq=False):
         left = _left(self.graph, rank, change.device) if len(change.device) else None
         if change.host.is_empty():
             return Effect(left)
-        steps = {
-            thread: shares(
-                change.host.filter(pl.col("lane").is_in(self.graph.lanes_of.get((rank, thread), [])))
-            )
-            for owner, thread in self.graph.instants
-            if owner == rank
-        }
-        return Effect(left, steps)
+        lanes = self.graph.lanes_of
+        threads = [thread for owner, thread in self.graph.instants if owner == rank]
+        own = (change.host["lane"].is_in(lanes.get((rank, thread), [])) for thread in threads)
+        steps = (shares(change.host if of.all() else change.host.filter(of)) for of in own)
+        return Effect(left, dict(zip(threads, steps, strict=True)))
 
     def _of_both(self, rank: int, one: ReplayChange, other: ReplayChange) -> Effect:
         first, second = self.of(rank, one), self.of(rank, other)

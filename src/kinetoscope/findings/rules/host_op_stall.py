@@ -24,6 +24,7 @@ Source
 """
 
 from kinetoscope.analysis.idle.causes import computing
+from kinetoscope.analysis.idle.launches import launching_lanes
 from kinetoscope.findings.rule import *
 from kinetoscope.findings.rules.pageable_copy import prepared
 
@@ -46,6 +47,8 @@ def find(view: RankView) -> Findings:
         by_op = group.group_by("op").agg(pl.col("idle_ns").sum()).sort("idle_ns", "op", descending=True)
         names = by_op["op"].to_list()
         us = view.us_of(group, "idle_ns")
+        if 2 * us * len(launching_lanes(view.trace)) < LOW * view.own_step_us:
+            continue  # all threads' time in it is too little for any severity: no replay is needed
         converts = _are_sent(view, group)
         group = group.sort("idle_ns", descending=True)
         made = prepared(view, group, "the device's idle time during them", "unexplained")
