@@ -73,6 +73,11 @@ def test_what_is_in_every_step_is_not_it() -> None:
     assert found(steps(*logs, usual=logs)) is None
 
 
+def test_what_a_loader_does_in_the_thread_that_steps_is_not_it() -> None:
+    """Its waiting is measured in each step: on a busy machine it is as long as anything else now and then."""
+    assert found(steps("<module> 5 train 32 {loading_data} lib/transforms.py!Compose.__call__ 9")) is None
+
+
 def test_what_takes_a_small_part_of_what_long_steps_add_is_not_it() -> None:
     run = Run().ticked(STEP[2])
     for _ in range(4):

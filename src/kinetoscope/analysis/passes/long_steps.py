@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kinetoscope.analysis.passes.samples import LIBRARIES, SampleTree, function_name, where_it_is
+from kinetoscope.analysis.passes.thread_lines import LOADING
 from kinetoscope.analysis.passes.unprofiled import Unprofiled
 from kinetoscope.recording.whole_run import PERIODS
 
@@ -90,10 +91,10 @@ def long_steps(
         node = below.pop()
         if tree.is_function(node) and node in of_steps and node not in usual and is_it(node):
             candidates.append(node)
-        else:
+        elif tree.does(node) != LOADING:  # steps that are long for their batches are known by their waiting
             below += tree.children[node]
     # Lines of the loop are those of usual steps as well, unless it is known what these are.
-    lines = tree.children[loop] if usual else []
+    lines = [node for node in tree.children[loop] if _does(tree, node) != LOADING] if usual else []
     in_loop = [node for node in lines if node in of_steps and node not in usual and is_it(node)]
     if not (candidates := candidates or in_loop):
         return None
@@ -136,10 +137,10 @@ def _known_by(tree: SampleTree, node: int) -> int:
 
 
 def _called_at(tree: SampleTree, node: int) -> str:
-    """The innermost line of the program's own above a library's function; empty: all is a library's."""
-    while (node := tree.nodes[node].parent) >= 0:
-        place = tree.place(tree.function_of(node))
-        if (line := tree.nodes[node].line) and place is not None and not LIBRARIES.match(place.file):
+    """The innermost line of the program's own that leads to a node; empty: all is a library's."""
+    for one in reversed(tree.path(node)):
+        place = tree.place(tree.function_of(one))
+        if (line := tree.nodes[one].line) and place is not None and not LIBRARIES.match(place.file):
             return where_it_is(msgspec.structs.replace(place, line=line))
     return ""
 
