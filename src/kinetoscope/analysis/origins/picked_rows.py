@@ -1,0 +1,104 @@
+"""Products of whose rows only some are read, by the sizes of what ops get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import msgspec
+import polars as pl
+
+from kinetoscope.analysis.events.backward import in_backward
+from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.rows import matching
+from kinetoscope.analysis.memo import remembered
+from kinetoscope.trace.model import Trace, with_arguments
+
+PICKS = ("aten::index", "aten::index_select", "aten::select", "aten::slice")
+# Ops whose rows are each of one row of what they get.
+ROW_BY_ROW = (
+    "aten::to", "aten::float", "aten::contiguous", "aten::detach", "aten::softmax", "aten::log_softmax",
+)  # fmt: skip
+NEAR = 12  # ops after the product in which its rows are picked
+MANY, MOST = 8, 0.5  # rows at least, of which so many are picked at most
+
+
+class PickedRows(NamedTuple):
+    """A product (``aten::linear``) of so many ``rows``, of which ``read`` are picked: the rows of
+    ``host_events`` that are it, what comes of each of its rows, and what picks."""
+
+    product: str
+    ops: tuple[int, ...]
+    rows: int
+    read: int
+
+
+class _Op(NamedTuple):
+    id: int
+    name: str
+    sizes: Sequence[Sequence[int]]  # of what it gets
+
+
+@remembered
+def picked_rows(trace: Trace) -> list[PickedRows]:
+    """The products of a trace with recorded sizes of whose rows few are read."""
+    host = with_arguments(trace.host_events, trace.host_arguments, "input_dims")
+    is_op = matching(host, "category", "^cpu_op$") & ~in_backward(trace)
+    ops = host.filter(is_op & nearest(host, is_op).gather(host["parent"]).is_null())
+    ops = ops.select("id", "lane", pl.col("name", "input_dims").cast(pl.String)).drop_nulls()
+    found = list[PickedRows]()
+    for _, lane in ops.sort("id").group_by("lane", maintain_order=True):
+        columns = lane["id"], lane["name"], map(_sizes, lane["input_dims"])
+        own = [_Op(*row) for row in zip(*columns, strict=True)]
+        found += [one for place in range(len(own)) if (one := _picked(own, place)) is not None]
+    return found
+
+
+def _sizes(text: str) -> list[list[int]]:
+    """The sizes of tensors, those of lists among them."""
+    sizes: list[Any] = msgspec.json.decode(text)
+    lists = [one for size in sizes if size and isinstance(size[0], list) for one in size]
+    return [size for size in [*sizes, *lists] if size and not isinstance(size[0], list)]
+
+
+def _picked(ops: Sequence[_Op], place: int) -> PickedRows | None:
+    whole = _result(ops[place])
+    if whole is None or (rows := prod(whole[:-1])) < MANY:
+        return None
+    ends = min(place + NEAR, len(ops))
+    if not any(ops[at].name in PICKS and whole in ops[at].sizes for at in range(place + 1, ends)):
+        return None
+    used, read = [place], 0
+    for at in range(place + 1, len(ops)):
+        if whole not in ops[at].sizes:
+            if _result(ops[at]) == whole:  # what follows may get that one, as the next token's or step's
+                break
+            continue
+        used.append(at)
+        if ops[at].name in PICKS:
+            read += _rows_of(ops[at + 1 : at + NEAR], whole)
+        elif ops[at].name not in ROW_BY_ROW:
+            return None
+    if not 0 < read <= MOST * rows:
+        return None
+    return PickedRows(ops[place].name, tuple(ops[at].id for at in used), rows, read)
+
+
+def _result(op: _Op) -> list[int] | None:
+    """The size of what a product with a matrix gives; None of other ops."""
+    sizes = [list(size) for size in op.sizes]
+    if op.name == "aten::linear" and len(sizes) >= 2 and len(sizes[1]) == 2:
+        return [*sizes[0][:-1], sizes[1][0]]
+    if op.name in ("aten::matmul", "aten::mm") and len(sizes) == 2 and len(sizes[1]) == 2:
+        return [*sizes[0][:-1], sizes[1][1]]
+    return None
+
+
+def _rows_of(following: Sequence[_Op], whole: Sequence[int]) -> int:
+    """The rows of the first tensor after a pick that has some of the whole; 0: it is the whole, or none."""
+    for op in following:
+        for size in op.sizes:
+            if len(size) > 1 and size[-1] == whole[-1]:
+                return 0 if list(size) == list(whole) else prod(size[:-1])
+    return 0
