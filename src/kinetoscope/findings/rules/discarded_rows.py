@@ -66,7 +66,7 @@ def _noted(view: RankView) -> tuple[Trace, pl.Series] | None:
 
 
 def _work(view: RankView, ops: pl.DataFrame) -> pl.DataFrame:
-    """What ops launch, and their nodes in the backward pass."""
+    """The work that ops launch, and their nodes in the backward pass."""
     host = view.trace.host_events
     inside = view.inside_of(ops["id"]).is_not_null()
     # An op without a node has the number of the next one.
