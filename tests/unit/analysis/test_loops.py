@@ -259,6 +259,11 @@ def test_a_recurrent_net_takes_a_sequence_that_is_known_at_once(body: str, tmp_p
     assert (row["passes"], row["sort"]) == (10, "sequence")
 
 
+def test_what_a_comprehension_goes_through_is_made_before_its_first_pass(tmp_path: Path) -> None:
+    (row,) = loops("out = [op(x) for x in range(op(10))]", tmp_path)
+    assert (row["passes"], row["sort"]) == (10, "items")
+
+
 FEW_WORDS = """
 h, total, decoder = 1, 0, Decoder()
 for t in range(5):

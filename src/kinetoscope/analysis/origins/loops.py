@@ -274,6 +274,11 @@ def _entered(rows: Sequence[NotedLine], sources: ProgramFiles) -> Iterator[_Ente
         if isinstance(entered, ast.GeneratorExp):  # what it hands out is used outside of it
             goes_on |= not str(called).endswith("<genexpr>")
         if isinstance(entered, COMPREHENSION) and not goes_on and line.number == _item(entered).lineno:
+            # Until Python 3.11 it is a function of its own, before which what it goes through is made.
+            in_body = str(called).endswith("comp>")
+            if in_body and not now.in_body:
+                now.passes.clear()
+            now.in_body = in_body
             now.passes.append(start_ns)
     for frame in reversed(frames):
         yield from close(frame, 0, len(rows), rows[-1].end_ns if rows else 0)
