@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-TEXTS, LONG, WIDE, VOCABULARY, LAYERS = 8, 512, 1024, 50_304, 4
+TEXTS, LONG, WIDE, VOCABULARY, LAYERS = 32, 512, 1024, 50_304, 4
 
 
 class Reader(nn.Module):

@@ -42,7 +42,7 @@ def find(view: RankView) -> Findings:
         ops = view.trace.host_events.filter(row.is_in(chosen.implode()))
         work, kept = _work(view, ops), read / rows
         saving = savings.device(view, work, "the rows that nothing reads", (1 - kept) * pl.col("duration_ns"))
-        if saving.share < LOW:
+        if max(saving.share, saving.freed_share) < LOW:
             continue
         yield Finding(
             subject=f"{rows} rows",
