@@ -672,7 +672,8 @@ def test_evaluations_between_later_steps_are_of_none(seconds: float):
 
 
 @pytest.mark.parametrize(
-    ("every", "took_s", "waits"), [(8, 0.3, True), (8, 0.05, False), (8, 3.0, False), (70, 0.9, False)]
+    ("every", "took_s", "waits"),
+    [(8, 0.3, True), (8, 0.05, False), (8, 3.0, False), (16, 0.3, False), (70, 0.9, False)],
 )
 def test_an_evaluation_that_comes_soon_and_takes_long_is_recorded(
     every: int, took_s: float, waits: bool

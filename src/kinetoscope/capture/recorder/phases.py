@@ -40,7 +40,9 @@ from kinetoscope.capture.steps.timing import (
 )
 from kinetoscope.errors import in_one_line
 
-EVALUATES_SOON_S = 5.0  # an evaluation that comes sooner is waited for
+# An evaluation that comes sooner is waited for, and within such a part of the steps so far: a program that
+# has made few may soon end.
+EVALUATES_SOON_S, EVALUATES_SOON = 5.0, 0.25
 
 
 class Phase:
@@ -451,7 +453,9 @@ class Prepare(Recover):
         if self.kind != "full" or context.lockstep or context.decisions.seeded or not self.drained:
             return False
         left, step_s = context.measured.evaluates_after(context.passed), context.measured.before.step_s
-        return left is not None and left > 1 and left * step_s < EVALUATES_SOON_S
+        if left is None or left <= 1 or left > EVALUATES_SOON * context.passed:
+            return False
+        return left * step_s < EVALUATES_SOON_S
 
     def following(self) -> Phase:
         if not self.drained:
