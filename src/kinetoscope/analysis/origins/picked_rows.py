@@ -49,17 +49,23 @@ def picked_rows(trace: Trace) -> list[PickedRows]:
     ops = ops.select("id", "lane", pl.col("name", "input_dims").cast(pl.String)).drop_nulls()
     found = list[PickedRows]()
     for _, lane in ops.sort("id").group_by("lane", maintain_order=True):
-        columns = lane["id"], lane["name"], map(_sizes, lane["input_dims"])
+        columns = lane["id"], lane["name"], map(sizes, lane["input_dims"])
         own = [_Op(*row) for row in zip(*columns, strict=True)]
         found += [one for place in range(len(own)) if (one := _picked(own, place)) is not None]
     return found
 
 
-def _sizes(text: str) -> list[list[int]]:
-    """The sizes of tensors, those of lists among them."""
-    sizes: list[Any] = msgspec.json.decode(text)
-    lists = [one for size in sizes if size and isinstance(size[0], list) for one in size]
-    return [size for size in [*sizes, *lists] if size and not isinstance(size[0], list)]
+def sizes(text: str) -> list[list[int]]:
+    """The sizes of what an op gets, as far as the file has such: of a scalar none, of lists each of their
+    tensors'."""
+    found: Any = msgspec.json.decode(text)
+    given = found if isinstance(found, list) else []
+    nested = (one if one and isinstance(one[0], list) else [one] for one in given if isinstance(one, list))
+    return [size for tensors in nested for size in tensors if _is_size(size)]
+
+
+def _is_size(found: Any) -> bool:
+    return isinstance(found, list) and all(isinstance(number, int) for number in found)
 
 
 def _picked(ops: Sequence[_Op], place: int) -> PickedRows | None:

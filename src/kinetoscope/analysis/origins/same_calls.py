@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
 import polars as pl
 
 from kinetoscope.analysis.events.enclosing import nearest
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import MODULE
 from kinetoscope.analysis.memo import remembered
+from kinetoscope.analysis.origins.picked_rows import sizes
 from kinetoscope.analysis.origins.source import ModuleCall, NotedLine, noted_lines
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace, with_arguments
@@ -68,10 +68,14 @@ def _may_be_written(noted: Trace, first: ModuleCall, again: ModuleCall) -> bool:
     """Whether an op between the beginnings of two calls may write into what both get: in modules into what
     has the sizes of something that the first op of the call gets, outside of them into any tensor."""
     ops = _outermost_ops(noted).filter(pl.col("start_ns").is_between(first.start_ns, again.start_ns))
-    given = next(iter(ops["input_dims"]), None) or "[]"
-    writes = ops.filter(matching(ops, "name", WRITES)).select("in_module", "input_dims")
-    sizes = [(within, msgspec.json.decode(dims or "[[0]]")[0]) for within, dims in writes.iter_rows()]
-    return any(into in msgspec.json.decode(given) if within else into for within, into in sizes)
+    given = sizes(next(iter(ops["input_dims"]), None) or "[]")
+    for within, dims in (
+        ops.filter(matching(ops, "name", WRITES)).select("in_module", "input_dims").iter_rows()
+    ):
+        into = (sizes(dims or "[]") or [[0]])[0]
+        if into in given if within else into:
+            return True
+    return False
 
 
 @remembered
