@@ -17,10 +17,9 @@ def nested(trace: Trace) -> pl.DataFrame:
     """Every event that lasts, on a lane where each two events are disjoint or one inside the other; none of
     what a graph's capture recorded, which happened at another time.
 
-    Returns:
-        ``lane`` and ``extra`` (0: the lane itself; 1, 2, …: further lanes, for what overlaps there),
-        ``start_ns``, ``duration_ns``, ``name``, ``of`` (host, device or annotation) and ``row`` of its table;
-        ordered by lane, extra, start, longest first, as nesting viewers want it.
+    ``extra`` is 0 on the ``lane`` itself, 1, 2, … on further lanes, for what overlaps there; ``of`` is host,
+    device or annotation, ``row`` that of its table. Ordered by lane, extra, start, longest first, as nesting
+    viewers want it.
     """
     tables = {
         HOST: trace.host_events,

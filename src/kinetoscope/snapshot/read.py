@@ -46,10 +46,7 @@ def read(path: Path) -> Snapshot:
 
 
 def unpacked(path: Path) -> bytes:
-    """Raises:
-    InputError: it is damaged.
-    TooLargeError: it unpacks to more than any snapshot would.
-    """
+    """Raises InputError where it is damaged, TooLargeError where it unpacks to more than any snapshot."""
     most = MOST_UNPACKED * path.stat().st_size + (1 << 20)
     try:
         with gzip.open(path) as file:

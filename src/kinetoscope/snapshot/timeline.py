@@ -35,9 +35,7 @@ class MemoryTimeline(msgspec.Struct, frozen=True, eq=False):
 
 
 def read(path: Path) -> MemoryTimeline:
-    """Raises:
-    InputError: it is damaged, or lists something else.
-    """
+    """Raises InputError where it is damaged, or lists something else."""
     data = unpacked(path) if path.suffix == ".gz" else plain_file.content(path, LARGEST)
     try:
         try:

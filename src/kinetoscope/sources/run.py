@@ -139,19 +139,15 @@ class LoadedRun(msgspec.Struct, frozen=True, eq=False, dict=True, weakref=True):
 
 
 def load(*inputs: str | Path, progress: Progress | None = None, links: bool = True) -> LoadedRun:
-    """Read recordings, traces, compile logs or folders of them.
+    """Read recordings, traces, compile logs or folders of them; ``-`` is standard input.
 
     Compile logs are joined to the traces next to them; alone they make a run whose trace is empty.
     Several recordings are taken for one run of several hosts: its ranks are those of all of them, its
     command, environment and measurements those of the first.
 
-    Args:
-        inputs: paths; ``-`` is standard input.
-        progress: called now and then with a trace's path, the bytes of it read so far, and its size.
-        links: whether traces keep that by which their events were joined (see ``Trace.unlinked``).
-
-    Raises:
-        InputError: an input cannot be used; the message says why.
+    ``progress`` is called now and then with a trace's path, the bytes of it read so far, and its size;
+    ``links``: traces keep that by which their events were joined (see ``Trace.unlinked``). Raises InputError
+    where an input cannot be used; the message says why.
     """
     for one in map(str, inputs):
         if is_remote(one):

@@ -95,13 +95,9 @@ def copies(bench: Bench, *, seconds: float = 1.0) -> tuple[Copy, ...]:
 def least_ns(
     moved: int, flops: int | None, dtype: str, copied: Sequence[Copy], peak: DeviceSpec | None
 ) -> float:
-    """The least time of a kernel that moves so many bytes and does so much arithmetic.
-
-    Args:
-        dtype: of its tensors, as torch names it.
-        copied: by size; between two of them the time is on the line, beyond the last at its rate.
-        peak: the device's peak rates; without them arithmetic costs nothing.
-    """
+    """The least time of a kernel that moves so many bytes and does so much arithmetic: between two
+    of the copies, which are ordered by size, it is on the line, beyond the last at its rate. ``dtype``: of
+    its tensors, as torch names it. Without the device's peak rates arithmetic costs nothing."""
     place = bisect.bisect_left([copy.bytes for copy in copied], moved)
     if place == 0:
         time_ns = copied[0].time_ns

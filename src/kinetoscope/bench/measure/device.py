@@ -38,7 +38,6 @@ def clocks_of(card: nvml.Card) -> Clocks:
 
 # A sample of wall time waits for the device once for this long an interval of calls.
 WALL_SAMPLE_NS = 50_000_000
-TIMERS = ("activity", "events", "graph", "host")
 
 
 class Bench(NamedTuple):
@@ -62,9 +61,9 @@ def import_torch() -> Any:
 
 
 def bench_for(device: str, timer: str | None = None) -> Bench:
-    """The bench for kernels that run on ``device`` (``cuda`` or ``cpu``). ``timer``: one of `TIMERS`; by
-    default activity records on a GPU and the host's clock on a CPU. Raises UsageError where the kernels need
-    a device that is not here, or the timer does not fit it."""
+    """The bench for kernels that run on ``device`` (``cuda`` or ``cpu``). ``timer``: activity, events,
+    graph or host; by default activity records on a GPU and the host's clock on a CPU. Raises UsageError where
+    the kernels need a device that is not here, or the timer does not fit it."""
     torch = import_torch()
     if device == "cpu":
         if timer not in (None, "host"):

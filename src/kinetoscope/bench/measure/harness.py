@@ -37,10 +37,7 @@ def measure(
     now: Callable[[], float] = time.monotonic,  # a monotonic clock in seconds
 ) -> MeasurementSet:
     """Time subjects against each other: interleaved in random order, until the result is precise or settled.
-
-    Returns:
-        Every sample, and a comparison with the base for each other subject.
-    """
+    The result has every sample, and a comparison with the base for each other subject."""
     rotations: dict[str, Sequence[Call]] = {
         name: (calls,) if callable(calls) else tuple(calls) for name, calls in subjects.items()
     }

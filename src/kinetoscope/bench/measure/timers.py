@@ -29,16 +29,9 @@ class Timer(Protocol):
     basis: str
 
     def time(self, calls: Sequence[Call], mode: Mode, during: Callable[[], None]) -> list[float]:
-        """Time each call once, in the order given.
-
-        Args:
-            calls: what to time; the same callable may come more than once.
-            mode: cold flushes the caches before each call; hot makes the same call just before.
-            during: called once while the device still works on what was queued (to read its clocks).
-
-        Returns:
-            One duration in nanoseconds for each call.
-        """
+        """The duration (ns) of each call, in the order given; one callable may come more than once. ``mode``:
+        cold flushes the caches before each call; hot makes the same call just before. ``during`` is called
+        once while the device still works on what was queued (to read its clocks)."""
         ...
 
 
@@ -91,11 +84,11 @@ class HostTimer:
 
 def last_level_cache_bytes(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
     """The size of the CPU's largest cache as Linux tells it; 32 MiB where it does not."""
-    sizes = [32 << 20]
+    sizes: list[int] = []
     for file in root.glob("index*/size"):
         text = file.read_text().strip()
         sizes.append(int(text[:-1]) << {"K": 10, "M": 20, "G": 30}[text[-1]])
-    return max(sizes[1:] or sizes)
+    return max(sizes, default=32 << 20)
 
 
 def host_flush() -> Call:

@@ -20,12 +20,8 @@ def orders(
     fragment: Fragment, fixed: Sequence[Tensor], moving: Sequence[Tensor], most: int
 ) -> Iterator[dict[str, Tensor]]:
     """Assignments of arguments to the placeholders that come from outside the kernel, by size and type.
-
-    Args:
-        fixed: arguments that are only read: almost always in the placeholders' order.
-        moving: arguments that are written, some of them read first: their place in that order is unknown.
-        most: choices of the moving ones that are tried.
-    """
+    ``fixed`` ones are only read: almost always in the placeholders' order. ``moving`` ones are written, some
+    of them read first: their place in that order is unknown, and ``most`` choices of them are tried."""
     outside = {name: kind for name, kind in fragment.placeholders.items() if name not in fragment.returns}
     stand_ins = expected.stand_ins(fragment, list(outside))
 

@@ -42,17 +42,9 @@ class UnknownOperationError(ValueError):
 def run(
     fragment: Fragment, inputs: Mapping[str, Tensor], device: str, keep: Sequence[str], *, exact: bool
 ) -> dict[str, Tensor]:
-    """The values of a fragment's nodes that ``inputs`` determine.
-
-    Args:
-        inputs: placeholder → tensor.
-        device: where constants of the graph are made.
-        keep: names whose values are wanted at the end; others are let go after their last use.
-        exact: in float64 throughout.
-
-    Raises:
-        UnknownOperationError: an operation is unknown, random, or failed.
-    """
+    """The values of a fragment's nodes that ``inputs`` (placeholder → tensor) determine; those that are not
+    to be kept are let go after their last use. ``device``: where constants of the graph are made. ``exact``:
+    in float64 throughout. Raises UnknownOperationError where an operation is unknown, random, or failed."""
     import torch
 
     values: dict[str, Tensor] = {

@@ -103,13 +103,9 @@ def largest_batch(
     launch: RunTrial = run_trial,  # runs one trial (tests give their own)
     progress: Callable[[str], None] = lambda _: None,
 ) -> LargestBatch:
-    """Run a program as it is written, with one batch after the other, each in a process of its own.
-
-    Raises:
-        UsageError: the batch has nowhere to go.
-        ProgramError: the program fails, and not for lack of memory.
-        MissingDependencyError: torch is not installed here.
-    """
+    """Run a program as it is written, with one batch after the other, each in a process of its own. Raises
+    UsageError where the batch has nowhere to go, ProgramError where the program fails, and not for lack of
+    memory, and MissingDependencyError where torch is not installed here."""
     import_torch()
     if not any("{batch}" in word for word in words):
         raise UsageError("the batch has nowhere to go", hint="write {batch} where the program takes its size")

@@ -95,13 +95,8 @@ class BoundaryTime(NamedTuple):
 
 
 class StepClock:
-    """The times of a program's steps.
-
-    Args:
-        wanted: steps after which the program is ended.
-        seconds: time after the first step after which it is.
-        follow: called with the source of the steps once it is known.
-    """
+    """The times of a program's steps, of which it is ended after ``wanted``, or ``seconds`` after the first;
+    ``follow`` is called with the source of the steps once it is known."""
 
     def __init__(self, wanted: int, seconds: float, follow: Callable[[Source], None]) -> None:
         self._wanted, self._seconds, self._follow = wanted, seconds, follow

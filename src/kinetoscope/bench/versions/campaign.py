@@ -118,9 +118,8 @@ def compare_versions(
     on how far apart the two of each pair are, never on which of them is faster, so that looking often makes
     no difference where there is none; and on whether ten pairs agree, whose chance the interval allows for.
 
-    Raises:
-        ProgramError: a version fails, has no steps, or the budget is over before the first pair is.
-        InputError: a version has no such script.
+    Raises ProgramError where a version fails, has no steps, or the budget is over before the first pair is,
+    InputError where a version has no such script.
     """
     versions, draw = (base, new), draw or random.Random()
     words = words if module else [_relative(words[0], new), *words[1:]]

@@ -52,15 +52,9 @@ def at_hand() -> Version:
 
 @contextmanager
 def checked_out(reference: str, links: Sequence[str] = ()) -> Generator[Version]:
-    """The version that ``git:REF`` or a folder names; what git checks out is removed afterwards.
-
-    Args:
-        links: paths, as seen from here, that the checkout has links to: what git does not track.
-
-    Raises:
-        UsageError: there is no such folder, no repository here, or nothing to link.
-        InputError: git does not know the reference.
-    """
+    """The version that ``git:REF`` or a folder names; what git checks out is removed afterwards. It
+    has ``links`` to paths, as seen from here, that git does not track. Raises UsageError where there is no
+    such folder, no repository here, or nothing to link, InputError where git does not know the reference."""
     here = Path.cwd().resolve()
     top = _top(here)
     if not reference.removeprefix(GIT).strip():
