@@ -24,6 +24,11 @@ def nearest(host: pl.DataFrame, wanted: pl.Series) -> pl.Series:
     return target.zip_with(wanted[target], constant(None, len(host), pl.UInt32)).alias("nearest")
 
 
+def outermost(host: pl.DataFrame, wanted: pl.Series) -> pl.Series:
+    """Which rows of ``host_events`` are wanted, and inside of none that is."""
+    return wanted & nearest(host, wanted).gather(host["parent"]).is_null()
+
+
 def with_inside(parent: pl.Series, rows: pl.Series, amounts: pl.Series) -> pl.Series:
     """By row the sum of the amounts of it and of all rows inside it. ``rows`` are those that have an amount;
     they may repeat, or be null."""

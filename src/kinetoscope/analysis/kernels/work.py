@@ -7,7 +7,7 @@ import re
 import polars as pl
 
 from kinetoscope.analysis.events.backward import in_update
-from kinetoscope.analysis.events.enclosing import caller, nearest
+from kinetoscope.analysis.events.enclosing import caller, nearest, outermost
 from kinetoscope.analysis.events.rows import END, matching, of_ascii
 from kinetoscope.analysis.events.torch_names import COMPUTES_NOTHING, OP, OPS, OPTIMIZER
 from kinetoscope.analysis.kernels import taxonomy
@@ -140,9 +140,8 @@ def computed(trace: Trace) -> pl.DataFrame:
     host = trace.host_events
     computes = matching(host, "category", OPS) & matching(host, "name", OP)
     computes &= ~matching(host, "name", COMPUTES_NOTHING)
-    outermost = nearest(host, computes).gather(host["parent"]).is_null()
     own = host.select("id", "event", "name", "lane", "start_ns", "duration_ns", END)
-    own = own.filter(computes & outermost)
+    own = own.filter(outermost(host, computes))
     steps = trace.steps.select("start_ns", until_ns=END, step="id").sort("start_ns")
     own = own.sort("start_ns").join_asof(steps, on="start_ns", check_sortedness=False)
     under = {_under(around): _inside(trace, around)[own["id"]] for around in AROUND}

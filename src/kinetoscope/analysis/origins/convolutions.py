@@ -41,7 +41,7 @@ def convolutions(trace: Trace) -> pl.DataFrame:
 def _read(name: str, dims: str | None, strides: str | None) -> tuple[bool, bool]:
     """Grouped: the weight has fewer input channels than the input."""
     first = 1 if name.endswith("_backward") else 0  # before the input stands the output's gradient
-    shapes, steps = (_sizes(text, first, 2) for text in (dims, strides))
+    shapes, steps = (_sizes(text, first) for text in (dims, strides))
     if len(shapes) < 2 or any(len(shape) < 3 for shape in shapes):
         return False, False
     image, weight = shapes
@@ -49,8 +49,8 @@ def _read(name: str, dims: str | None, strides: str | None) -> tuple[bool, bool]
     return image[1] != weight[1], is_last
 
 
-def _sizes(text: str | None, first: int, count: int) -> list[list[int]]:
+def _sizes(text: str | None, first: int) -> list[list[int]]:
     found: Any = msgspec.json.decode(text) if text else []  # what a file says
     if not isinstance(found, list):
         return []
-    return [size for size in found[first : first + count] if isinstance(size, list)]
+    return [size for size in found[first : first + 2] if isinstance(size, list)]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import polars as pl
 from msgspec import Struct
 
-from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.enclosing import nearest, outermost
 from kinetoscope.analysis.events.rows import END, matching
 from kinetoscope.analysis.events.torch_names import CLOCK, LIBRARY_FRAME, MODULE
 from kinetoscope.analysis.memo import remembered
@@ -176,8 +176,7 @@ def _ops_in_steps(trace: Trace) -> pl.DataFrame:
     """Ops that begin in a step: (id, lane, step, name, is_outermost), each thread's in order."""
     host = trace.host_events
     is_op = matching(host, "category", "^cpu_op$")
-    outermost = nearest(host, is_op).gather(host["parent"]).is_null()
-    ops = host.select("id", "lane", "start_ns", "name", is_outermost=outermost).filter(is_op)
+    ops = host.select("id", "lane", "start_ns", "name", is_outermost=outermost(host, is_op)).filter(is_op)
     found = intervals.beginning_in(ops, trace.steps.select("start_ns", END, step="id")).sort("lane", "id")
     return found.select("id", "lane", "step", pl.col("name").cast(pl.String), "is_outermost")
 

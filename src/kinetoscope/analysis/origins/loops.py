@@ -335,6 +335,10 @@ def _names(node: ast.AST) -> set[str]:
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
+def _bound(nodes: Iterable[ast.AST]) -> set[str]:
+    return {node.id for node in nodes if isinstance(node, ast.Name) and stores(node)}
+
+
 class _Dependence:
     """Whether a pass of a loop needs what another one did."""
 
@@ -386,8 +390,7 @@ class _Dependence:
         self.states = {name for name in carried if self._is_state(name)}
         if not all(self._is_known_before(name, reads) for name in carried - self.states):
             return False
-        local = {node.id for node in self.nodes if isinstance(node, ast.Name) and stores(node)}
-        local = (local | self.items) - reads.early
+        local = (_bound(self.nodes) | self.items) - reads.early
         effects = _Effects(self.items, self.nodes + [node for one in self.called for node in one.parts])
         known = {*self.entered, "print"}
         if self.own and not effects.of(self.nodes, local, self.own, known, own=True):
@@ -395,11 +398,9 @@ class _Dependence:
         for one in self.called:
             if one.source is None or one.statement is None:
                 return False
-            stored = {node.id for node in one.parts if isinstance(node, ast.Name) and stores(node)}
-            if stored & one.source.shared:
+            if _bound(one.parts) & one.source.shared:
                 return False
-            names = () if one.function is None else ast.walk(one.function)
-            local = {node.id for node in names if isinstance(node, ast.Name) and stores(node)}
+            local = set[str]() if one.function is None else _bound(ast.walk(one.function))
             if not effects.of(one.parts, local, one.source, known, own=False):
                 return False
         return effects.needs_nothing(self.nodes)
@@ -427,8 +428,8 @@ class _Dependence:
 
 def _hands_on(one: ast.Assign, name: str) -> bool:
     """``y, h = net(x, h)``"""
-    bound = {part.id for target in one.targets for part in ast.walk(target) if isinstance(part, ast.Name)}
-    return name in bound and isinstance(one.value, ast.Call) and _place(one.value, name) is not None
+    binds = any(name in _names(target) for target in one.targets)
+    return binds and isinstance(one.value, ast.Call) and _place(one.value, name) is not None
 
 
 def _place(call: ast.Call, name: str) -> int | str | None:
@@ -451,10 +452,9 @@ def _is_handed(net: Located, by: ast.Assign, name: str) -> bool:
     state = (
         place if isinstance(place, str) else known[place] if place is not None and place < len(known) else ""
     )
-    uses = [one for one in ast.walk(function) if isinstance(one, ast.Name) and one.id == state]
-    early = [
-        one for one in uses if not stores(one) and one.lineno <= (statement.end_lineno or statement.lineno)
-    ]
+    loads = [one for one in ast.walk(function) if isinstance(one, ast.Name) and not stores(one)]
+    until = statement.end_lineno or statement.lineno
+    early = [one for one in loads if one.id == state and one.lineno <= until]
     return len(early) == 1 and _hands_on(statement, state)
 
 

@@ -10,7 +10,7 @@ import msgspec
 import polars as pl
 
 from kinetoscope.analysis.events.backward import in_backward
-from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.enclosing import outermost
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace, with_arguments
@@ -44,8 +44,7 @@ class _Op(NamedTuple):
 def picked_rows(trace: Trace) -> list[PickedRows]:
     """The products of a trace with recorded sizes of whose rows few are read."""
     host = with_arguments(trace.host_events, trace.host_arguments, "input_dims")
-    is_op = matching(host, "category", "^cpu_op$") & ~in_backward(trace)
-    ops = host.filter(is_op & nearest(host, is_op).gather(host["parent"]).is_null())
+    ops = host.filter(outermost(host, matching(host, "category", "^cpu_op$") & ~in_backward(trace)))
     ops = ops.select("id", "lane", pl.col("name", "input_dims").cast(pl.String)).drop_nulls()
     found = list[PickedRows]()
     for _, lane in ops.sort("id").group_by("lane", maintain_order=True):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.enclosing import nearest, outermost
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import MODULE
 from kinetoscope.analysis.memo import remembered
@@ -58,7 +58,7 @@ def _calls(rows: list[NotedLine]) -> list[ModuleCall]:
     found, line = list[ModuleCall](), ""
     for row in sorted(rows, key=lambda row: (row.start_ns, row.line is None, -row.end_ns)):
         if row.line is not None:
-            line = f"{row.line.file}:{row.line.number}"
+            line = str(row.line)
         elif row.called is not None:
             found.append(ModuleCall(row.lane, row.start_ns, row.end_ns, row.called, line))
     return found
@@ -84,6 +84,5 @@ def _outermost_ops(trace: Trace) -> pl.DataFrame:
     host = with_arguments(trace.host_events, trace.host_arguments, "input_dims")
     is_op = matching(host, "category", "^cpu_op$")
     is_module = matching(host, "category", "^python_function$") & matching(host, "name", f"^{MODULE}")
-    ops = host.with_columns(in_module=nearest(host, is_module).is_not_null())
-    ops = ops.filter(is_op & nearest(host, is_op).gather(host["parent"]).is_null())
+    ops = host.with_columns(in_module=nearest(host, is_module).is_not_null()).filter(outermost(host, is_op))
     return ops.select("name", "start_ns", pl.col("input_dims").cast(pl.String), "in_module").sort("start_ns")

@@ -27,6 +27,7 @@ from kinetoscope.analysis.origins.source import (
     noted_lines,
     program_files,
     root,
+    stores,
 )
 from kinetoscope.sources.run import LoadedRun
 
@@ -191,13 +192,9 @@ def _needs_nothing(block: Sequence[ast.stmt], text: str) -> bool:
                 return False
         if own or _named(nodes) & results:
             by_effect = isinstance(statement, ast.Expr)  # what is appended to, written into
-            bound = nodes if by_effect else [node for node in nodes if _is_bound(node)]
+            bound = nodes if by_effect else list(filter(stores, nodes))
             results |= _named(bound, stored=True)
     return True
-
-
-def _is_bound(node: ast.AST) -> bool:
-    return isinstance(getattr(node, "ctx", None), ast.Store)
 
 
 def _named(nodes: Sequence[ast.AST], *, stored: bool = False) -> set[str]:
@@ -231,4 +228,4 @@ def _is_kept(node: ast.AST) -> bool:
     """Whether something is written into an object that stays."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return bool(WRITES.fullmatch(node.func.attr)) and root(node.func.value) == "self"
-    return isinstance(node, ast.Attribute) and _is_bound(node)
+    return isinstance(node, ast.Attribute) and stores(node)

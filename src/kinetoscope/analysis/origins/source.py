@@ -35,6 +35,9 @@ class FileLine(NamedTuple):
     file: str
     number: int
 
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number}"
+
 
 class NotedLine(NamedTuple):
     """A line that the step with lines came by, or a module's call."""

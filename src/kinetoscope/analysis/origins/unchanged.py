@@ -38,6 +38,7 @@ from kinetoscope.analysis.origins.source import (
     root,
     stores,
 )
+from kinetoscope.analysis.time import intervals
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace
 
@@ -65,10 +66,11 @@ ModuleCalls = defaultdict[FileLine, list[ModuleCall]]
 def unchanged_calls(run: LoadedRun) -> Mapping[int, pl.DataFrame]:
     """By rank whose lines were noted, the outermost such calls in the step with lines: ``lane``,
     ``start_ns``, ``end_ns``, ``module`` (the class) and ``line`` (``train.py:12``) of the call."""
-    return {
-        rank: pl.DataFrame(list(_outermost(*followed)), SCHEMA, orient="row")
-        for rank, followed in _followed(run).items()
-    }
+    tables = dict[int, pl.DataFrame]()
+    for rank, (step, calls) in _followed(run).items():
+        found = [call for place, same in calls.items() if step.repeats(place, same) for call in same]
+        tables[rank] = intervals.outermost(pl.DataFrame(found, SCHEMA, orient="row"), ["lane"])
+    return tables
 
 
 @remembered
@@ -76,7 +78,7 @@ def unchanged_lines(run: LoadedRun) -> Mapping[int, list[str]]:
     """By rank whose lines were noted, the lines (``train.py:12``) of statements in the step with lines that
     bind or return what torch makes of the same as in the step before."""
     return {
-        rank: [f"{place.file}:{place.number}" for place in sorted(set(step.places)) if step.makes_same(place)]
+        rank: [str(place) for place in sorted(set(step.places)) if step.makes_same(place)]
         for rank, (step, _) in _followed(run).items()
     }
 
@@ -88,7 +90,7 @@ def unchanged_normalizations(run: LoadedRun) -> Mapping[int, Mapping[str, list[b
     same as in the step before. Lines with no such call are left out."""
     return {
         rank: {
-            f"{place.file}:{place.number}": same
+            str(place): same
             for place in sorted(set(step.places))
             if any(same := step.gets_same(place, "normalize"))
         }
@@ -120,17 +122,8 @@ def _of_step(noted: Trace, sources: ProgramFiles) -> tuple[_LinedStep, ModuleCal
             continue
         within.add(end_ns)
         if module is not None and (not (same := calls[step.at]) or start_ns >= same[-1].end_ns):
-            same.append(ModuleCall(lane, start_ns, end_ns, module, f"{step.at.file}:{step.at.number}"))
+            same.append(ModuleCall(lane, start_ns, end_ns, module, str(step.at)))
     return step, calls
-
-
-def _outermost(step: _LinedStep, calls: ModuleCalls) -> Iterator[ModuleCall]:
-    found = [call for place, same in calls.items() if step.repeats(place, same) for call in same]
-    ends = 0
-    for call in sorted(found, key=lambda call: call.start_ns):
-        if call.start_ns >= ends:
-            ends = call.end_ns
-            yield call
 
 
 class _LinedStep:

@@ -140,9 +140,7 @@ def _of_family(host: pl.DataFrame, family: str) -> pl.DataFrame:
 
 def _outermost(marked: pl.DataFrame) -> pl.DataFrame:
     """Marks within no other of their thread: a drafting model's own steps are parts of the draft."""
-    within = pl.col("start_ns") < pl.col("end_ns").cum_max().shift(1).over("lane")
-    marked = marked.sort("start_ns", "end_ns", descending=[False, True])
-    return marked.filter(~within.fill_null(False)).drop("lane")
+    return intervals.outermost(marked, ["lane"]).sort("start_ns", maintain_order=True).drop("lane")
 
 
 def _said(step: EngineStep) -> tuple[str | int | None, ...]:

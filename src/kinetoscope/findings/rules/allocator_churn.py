@@ -22,7 +22,7 @@ Source
     PyTorch CUDA semantics, "Memory management".
 """
 
-from kinetoscope.analysis.events.enclosing import nearest
+from kinetoscope.analysis.events.enclosing import outermost
 from kinetoscope.analysis.events.torch_names import ALLOCATION
 from kinetoscope.analysis.memory.growth import GivenBack, given_back
 from kinetoscope.findings.rule import *
@@ -32,7 +32,9 @@ WITHOUT_STEPS = 10  # calls: a warm-up makes a handful
 
 
 def find(view: RankView) -> Findings:
-    calls = _in_steady_state(view, _outermost(view))
+    host = view.trace.host_events
+    # Those that the driver makes inside a call of the runtime are the same ones.
+    calls = _in_steady_state(view, host.filter(outermost(host, matching(host, "name", ALLOCATION))))
     again = view.recurs(calls) if view.unit == "step" else len(calls) >= WITHOUT_STEPS
     if calls.is_empty() or not again:
         return
@@ -66,14 +68,6 @@ def _given_back(view: RankView) -> list[GivenBack]:
         for time in given_back(one.history, one.held.boundaries_ns if one.held else ())
     ]
     return [time for time in times if time.step and time.again_bytes]
-
-
-def _outermost(view: RankView) -> pl.DataFrame:
-    """The calls, without those that the driver makes inside a call of the runtime: they are the same ones."""
-    host = view.trace.host_events
-    is_call = matching(host, "name", ALLOCATION)
-    inside = nearest(host, is_call)[host["parent"]].is_not_null()
-    return host.filter(is_call & ~inside)
 
 
 def _in_steady_state(view: RankView, calls: pl.DataFrame) -> pl.DataFrame:
