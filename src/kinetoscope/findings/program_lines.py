@@ -14,7 +14,6 @@ from kinetoscope import numbers
 from kinetoscope.analysis.origins.attribution import lines_of_work
 from kinetoscope.analysis.origins.source import FileLine, Located, program_files
 from kinetoscope.analysis.passes.thread_lines import ThreadLine
-from kinetoscope.analysis.passes.whole_run import whole_run
 from kinetoscope.findings.rank_view import RankView
 
 # A function is named where it has at least this share; its lines, from so many samples on.
@@ -30,8 +29,7 @@ VERIFIED = 0.5
 
 def of_thread(view: RankView) -> Sequence[ThreadLine]:
     """The lines in which the thread that steps was, by samples without the profiler; none where not known."""
-    watched = whole_run(view.run)
-    return watched.lines if watched is not None and watched.rank == view.rank else ()
+    return view.watched.lines if view.watched is not None else ()
 
 
 def waits_at(view: RankView, line: str | None) -> ThreadLine | None:

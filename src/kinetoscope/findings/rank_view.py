@@ -20,6 +20,7 @@ from kinetoscope.analysis.memo import remembered
 from kinetoscope.analysis.memory.peak import RankHistory, histories
 from kinetoscope.analysis.origins.lines import OpLines, op_lines
 from kinetoscope.analysis.passes.as_it_runs import StepAsItRuns, as_it_runs
+from kinetoscope.analysis.passes.whole_run import WholeRunRow, whole_run
 from kinetoscope.analysis.replay.change import NO_LATE_BATCHES, ReplayChange
 from kinetoscope.analysis.replay.host import is_op, logical_threads
 from kinetoscope.analysis.replay.replay import StepReplay, alone
@@ -111,6 +112,12 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
     def as_it_runs(self) -> StepAsItRuns | None:
         """The rank's own step without the profiler, where the recording has it."""
         return as_it_runs(self.run).get(self.rank) if self.unit == "step" else None
+
+    @property
+    def watched(self) -> WholeRunRow | None:
+        """The whole run by samples of its thread, where that is this rank's."""
+        found = whole_run(self.run)
+        return found if found is not None and found.rank == self.rank else None
 
     @property
     def unprofiled_us(self) -> float | None:

@@ -33,7 +33,6 @@ Source
 from kinetoscope.analysis.events.torch_names import SYNCHRONIZATION
 from kinetoscope.analysis.passes.long_steps import HALF, TWICE
 from kinetoscope.analysis.passes.unprofiled import RareSteps
-from kinetoscope.analysis.passes.whole_run import whole_run
 from kinetoscope.findings.in_force import shapes_vary
 from kinetoscope.findings.rule import *
 from kinetoscope.trace.model import with_arguments
@@ -133,8 +132,8 @@ def _why_long(view: RankView, slow: pl.DataFrame) -> RareSteps | None:
 
 def _planned_unseen(view: RankView) -> tuple[RareSteps, pl.DataFrame] | None:
     """The rare long steps that none of the recorded ones is, and the calls that take longer in them."""
-    rare, watched = _long(view), whole_run(view.run)
-    if rare is None or watched is None or watched.rank != view.rank or view.lines is None:
+    rare, watched = _long(view), view.watched
+    if rare is None or watched is None or view.lines is None:
         return None
     rows, host = view.lines.rows, view.trace.host_events
     if watched.long_steps is None or watched.long_steps.function not in rows["function"] or not watched.lines:

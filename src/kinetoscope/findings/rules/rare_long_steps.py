@@ -46,7 +46,7 @@ from kinetoscope.analysis.health.verdict import LARGE_PHASE
 from kinetoscope.analysis.origins.item_by_item import item_by_item
 from kinetoscope.analysis.passes.long_steps import HALF, TWICE, LongSteps
 from kinetoscope.analysis.passes.unprofiled import StepRound, Unprofiled
-from kinetoscope.analysis.passes.whole_run import RunPhase, whole_run
+from kinetoscope.analysis.passes.whole_run import RunPhase
 from kinetoscope.analysis.time.busy import steps_of
 from kinetoscope.analysis.time.phases import EVALUATE, phases_of
 from kinetoscope.findings.loaders import with_workers
@@ -95,8 +95,8 @@ UNKNOWN = (
 
 def _seen(view: RankView, extra_us: float) -> tuple[RunPhase | None, float]:
     """The phase of the whole run that rare steps probably are, and its time for each step of the run, µs."""
-    watched = whole_run(view.run)
-    if watched is None or watched.rank != view.rank or not watched.about_steps:
+    watched = view.watched
+    if watched is None or not watched.about_steps:
         return None, 0.0
     again = [phase for phase in watched.phases if phase.kind == "phase" and phase.times > 1]
     longest = max(again, key=lambda phase: phase.time_us, default=None)
@@ -106,9 +106,9 @@ def _seen(view: RankView, extra_us: float) -> tuple[RunPhase | None, float]:
 
 def _function(view: RankView) -> LongSteps | None:
     """The function that long steps are about, where they are long for neither loader nor collector."""
-    watched, own = whole_run(view.run), view.as_it_runs
+    watched, own = view.watched, view.as_it_runs
     rare = None if own is None else own.timed.rare
-    if watched is None or watched.rank != view.rank or rare is None:
+    if watched is None or rare is None:
         return None
     return watched.long_steps if rare.cause in (None, "synchronization") else None
 
@@ -159,8 +159,8 @@ OF_LIBRARIES = {
 
 def _between_steps(view: RankView) -> Findings:
     """Phases of the run that are no part of a step."""
-    watched = whole_run(view.run)
-    phases = [] if watched is None or watched.rank != view.rank else watched.phases
+    watched = view.watched
+    phases = [] if watched is None else watched.phases
     steps_us = sum(phase.time_us for phase in phases if phase.kind in ("steps", "phase", "other"))
     about = 0 if watched is None else watched.about_steps or 0
     of_round, regular = None, _round(view)
