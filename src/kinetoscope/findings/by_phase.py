@@ -130,10 +130,8 @@ def _within(view: RankView, change: ReplayChange, phase: str) -> ReplayChange:
 
 def _phase_of_work(view: RankView, ids: pl.Series) -> pl.Series:
     """The phase of the step that launched each piece of device work."""
-    known = own(view.trace).select("id", "step").join(marks(view.trace).table, on="step")
-    found = pl.DataFrame({"id": ids}).join(
-        known.select("id", "phase"), on="id", how="left", maintain_order="left"
-    )
+    known = own(view.trace).join(marks(view.trace).table, on="step").select("id", "phase")
+    found = pl.DataFrame({"id": ids}).join(known, on="id", how="left", maintain_order="left")
     return found["phase"].fill_null(NO_STEP).alias("phase")
 
 

@@ -164,11 +164,10 @@ def _work(trace: Trace, region: pl.Series, call: pl.Series) -> pl.DataFrame:
     host = trace.host_events
     device = trace.device_events.filter(pl.col("launch").is_not_null()).sort("device", "start_ns")
     launch = device["launch"]
-    end = END
     of_graph = pl.col("call").is_not_null() | pl.col("replayed")
     last = pl.when(of_graph).then(pl.col("generated", "replayed", "launched_ns"))
     return (
-        device.with_columns(busy_until=end.cum_max().shift(1).over("device"))
+        device.with_columns(busy_until=END.cum_max().shift(1).over("device"))
         .select(
             host["lane"].gather(launch).alias("lane"),
             host["start_ns"].gather(launch).alias("launched_ns"),

@@ -9,7 +9,7 @@ next to it with their reason.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -398,9 +398,8 @@ def _unseen_before(trace: Trace) -> list[Note]:
     return [note for own in of_devices for note in _of_waits(int(own["device"][0]), own)]
 
 
-def _of_waits(number: int, waits: pl.DataFrame) -> list[Note]:
+def _of_waits(number: int, waits: pl.DataFrame) -> Iterator[Note]:
     """A note on each of the longest waits of a device's streams."""
-    notes: list[Note] = []
     for _, name, start, end, share in waits.top_k(LISTED, by="share").iter_rows():
         text = (
             f"device {number} started {short_name(name)}, the first work of its stream, "
@@ -409,11 +408,10 @@ def _of_waits(number: int, waits: pl.DataFrame) -> list[Note]:
             "probably kept it; busy time misses that"
         )
         # Kernels and ops stand; a twentieth of the window is more than busy time is read to.
-        notes.append(Note("unseen-work-before", DEGRADED, text))
+        yield Note("unseen-work-before", DEGRADED, text)
     if len(waits) > LISTED:
         text = f"{len(waits) - LISTED:,} more streams of device {number} began as late"
-        notes.append(Note("unseen-work-before", DEGRADED, text))
-    return notes
+        yield Note("unseen-work-before", DEGRADED, text)
 
 
 def _impossible(trace: Trace) -> list[Note]:
@@ -565,11 +563,9 @@ def _of_nsys(trace: Trace) -> list[Note]:
 
 def _joined(trace: Trace) -> list[Note]:
     """How far what was recorded by Nsight Systems is of the same work."""
-    match trace.metadata.get(JOINED):
-        case JoinedExport() as found:
-            pass
-        case _:
-            return []
+    found = trace.metadata.get(JOINED)
+    if not isinstance(found, JoinedExport):
+        return []
     text = (
         f"joined with {found.path}: {found.matched:,} of {found.compared:,} pieces of device work "
         f"({found.matched / found.compared:.1%}) are the same in the same order, and their starts agree to "

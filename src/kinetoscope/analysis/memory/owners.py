@@ -217,9 +217,7 @@ def _in_steps(known: pl.DataFrame, boundaries_ns: Sequence[int]) -> pl.DataFrame
         return known.with_columns(step=step, last_step=last_step)
     marks = pl.Series([ns // 1000 for ns in boundaries_ns])
     return known.with_columns(
-        marks.search_sorted(known[name]).cast(pl.Int64).alias(step)
-        if known[name].null_count() == 0
-        else pl.when(pl.col(name).is_not_null())
+        pl.when(pl.col(name).is_not_null())
         .then(pl.Series(marks.search_sorted(known[name].fill_null(0))).cast(pl.Int64))
         .alias(step)
         for name, step in (("start_us", "step"), ("end_us", "last_step"))

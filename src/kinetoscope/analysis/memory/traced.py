@@ -61,7 +61,7 @@ def memory_timeline(trace: Trace) -> pl.DataFrame:
     )
 
 
-def memory_over_time(trace: Trace, points: int = 200) -> pl.DataFrame:
+def memory_over_time(trace: Trace, points: int) -> pl.DataFrame:
     """The most bytes of each device, in ``points`` equal intervals from first to last allocation: ``device``,
     ``start_ns`` (of the interval), ``allocated`` and ``reserved`` (bytes); intervals in which nothing changed
     are left out: the values of the last one before still hold."""

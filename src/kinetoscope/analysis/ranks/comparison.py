@@ -354,11 +354,8 @@ class _Case(NamedTuple):
         )
         if waited < NEGLIGIBLE * time_ns and (costs.is_empty() or not lacking):
             why = "no longer than stages of a pipeline do" if is_pipeline else ""
-            why = (
-                "ranks are missing or cut short, and those here hardly wait for each other"
-                if lacking
-                else why
-            )
+            if lacking:
+                why = "ranks are missing or cut short, and those here hardly wait for each other"
             return RankVerdict(status="unknown" if lacking else "even", why=why)
         if lacking and int(costs["cost"].sum()) < MOST * waited:
             return RankVerdict(status="unknown", why="whom they wait for may be missing")

@@ -8,6 +8,7 @@ first. A request's own parts (encode, prefill, decode) are marked in it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import get_args
 
@@ -298,7 +299,5 @@ def _by_length(steps: list[int], lengths: Mapping[int, int]) -> list[list[int]]:
 
 def similarity(one: Launches, other: Launches) -> float:
     """Jaccard's, of launches: what both have of all that either has. Nothing is like nothing."""
-    names = one.keys() | other.keys()
-    every = sum(max(one.get(name, 0), other.get(name, 0)) for name in names)
-    both = sum(min(one.get(name, 0), other.get(name, 0)) for name in names)
-    return both / every if every else 1.0
+    every = (Counter(one) | Counter(other)).total()
+    return (Counter(one) & Counter(other)).total() / every if every else 1.0

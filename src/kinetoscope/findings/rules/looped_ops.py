@@ -172,7 +172,7 @@ def _found(view: RankView, loops: pl.DataFrame | None) -> tuple[LoopedOps, ...]:
         return ()
     loops = loops.with_row_index("entering")
     noted = view.run.lines[view.rank].host_events.select("lane", "start_ns", noted="id")
-    inside = _inside(noted, loops.with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns")), "entering")
+    inside = intervals.beginning_in(noted, loops, ["lane"])
     ops = view.trace.host_events.select("lane", "start_ns", END, lines.rows["noted"])
     ops = ops.join(inside.select("noted", "entering"), on="noted")
     ops = intervals.beginning_in(ops, view.trace.steps.select("start_ns", END, step="id"))

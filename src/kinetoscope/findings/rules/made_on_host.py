@@ -31,7 +31,6 @@ VIEWS = r"^aten::(view|reshape|unsqueeze|squeeze|expand|expand_as|transpose|t|pe
 # Bytes per nanosecond (GB/s) that no CPU exceeds: in filling memory with all its cores, in drawing numbers,
 # which one core does.
 FILLED, DRAWN = 400.0, 20.0
-BEFORE = {"maker": "id", "most": "most"}  # columns of the call before
 
 
 def find(view: RankView) -> Findings:
@@ -74,9 +73,8 @@ def made(view: RankView) -> pl.DataFrame:
     rate = (
         pl.when(matching(calls, "name", DRAWS)).then(DRAWN).when(matching(calls, "name", FILLS)).then(FILLED)
     )
-    calls = calls.with_columns(most=pl.col("duration_ns") * rate).select(
-        "lane", began="start_ns", **{name: pl.col(of).shift(1).over("lane") for name, of in BEFORE.items()}
-    )
+    calls = calls.with_columns(maker="id", most=pl.col("duration_ns") * rate)
+    calls = calls.select("lane", pl.col("maker", "most").shift(1).over("lane"), began="start_ns")
     host = view.trace.host_events
     sent = copies.with_row_index("row").with_columns(
         host.select("lane", sent_ns="start_ns")[copies["launch"]]

@@ -311,11 +311,8 @@ def _calls(view: RankView) -> pl.DataFrame:
     calls = calls.join(by_call, on="id", how="left").with_columns(
         pl.col("read", "launches").fill_null(False), pl.col("bytes", "work", "work_ns").fill_null(0)
     )
-    others = host.select("id", "lane", "start_ns", "duration_ns")
-    others = view.inside(
-        others.filter(matching(host, "name", OTHERS) & host["lane"].is_in(calls["lane"].unique().implode()))
-    )
-    others = others.select(
+    others = view.inside(view.host(OTHERS))
+    others = others.filter(pl.col("lane").is_in(calls["lane"].unique().implode())).select(
         "id",
         "lane",
         "start_ns",
