@@ -93,9 +93,7 @@ class Library:
         paths = [self._given(base), self._given(new)]
         found = questions.diff(compared(paths[0], paths[1], read=read))
         sides = [[one for one in opened if one.path.is_relative_to(path)] for path in paths]
-        return answers.page(
-            found, [self._of_all(path, side) for path, side in zip(paths, sides, strict=True)], cursor
-        )
+        return answers.page(found, list(map(self._of_all, paths, sides)), cursor)
 
     def _of_all(self, path: Path, repeated: Sequence[OpenRecording]) -> RecordingIdentity:
         each = [one.identity(self.roots) for one in repeated]

@@ -248,8 +248,7 @@ def _changes(
 
 
 def _sums(base: Account, new: Account) -> dict[str, list[SumChange]]:
-    sums = {key: parts.by(base, new, column) for key, column in BY.items()}
-    return {**sums, "line": by_line(base, new)}
+    return {key: parts.by(base, new, column) for key, column in BY.items()} | {"line": by_line(base, new)}
 
 
 def _idle(base: Account, new: Account) -> list[SumChange]:

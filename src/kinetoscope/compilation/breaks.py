@@ -32,21 +32,21 @@ class Explained(CompileRow, frozen=True, kw_only=True):
 
 
 class Place(CompileRow, frozen=True, kw_only=True):
-    file: str | None
-    line: int | None
-    function: str | None
-    code: str | None
+    file: str | None = None
+    line: int | None = None
+    function: str | None = None
+    code: str | None = None
 
 
 class Occurrence(CompileRow, frozen=True, kw_only=True):
     """One mention of one break in one source."""
 
-    frame: int | None
-    compile_id: str | None
-    place: Place
+    frame: int | None = None
+    compile_id: str | None = None
+    place: Place = Place()
     explained: Explained
-    skipped_frame: bool
-    cost_s: float
+    skipped_frame: bool = False
+    cost_s: float = 0.0
     source: str
 
 
@@ -132,15 +132,7 @@ def reconcile(
         parsed = explain(text)
         if RECOMPILE_LIMIT.search(text) or parsed.reason in explained or parsed.reason in failed:
             continue
-        counted = Occurrence(
-            frame=None,
-            compile_id=None,
-            place=Place(file=None, line=None, function=None, code=None),
-            explained=parsed,
-            skipped_frame=False,
-            cost_s=0.0,
-            source="counters",
-        )
+        counted = Occurrence(explained=parsed, source="counters")
         breaks.append(msgspec.structs.replace(_merge([counted]), count=count))
     return tuple(sorted(breaks, key=lambda row: (-row.cost_s, -row.count)))
 

@@ -256,7 +256,6 @@ def _occurrences(draft: FrameDraft, frame: model.Frame) -> Iterable[Occurrence]:
                 file=(metrics.fail_user_frame_filename if failed else None) or frame.file,
                 line=(metrics.fail_user_frame_lineno if failed else None) or frame.line,
                 function=frame.function,
-                code=None,
             ),
             explained=breaks.explain(reason),
             skipped_frame=failed,

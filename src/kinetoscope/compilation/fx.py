@@ -159,10 +159,6 @@ def saved_tensors(forward: str | None, backward: str | None) -> tuple[SavedForBa
     return tuple(saved for name in names if (saved := tensor(name, types.get(name))))
 
 
-def input_names(text: str) -> list[str]:
-    return [m["name"] for m in INPUT.finditer(_signature(text))]
-
-
 def _signature(text: str) -> str:
     start = text.find("def forward(")
     end = text.find("):\n", start)
@@ -200,9 +196,9 @@ def with_donated(
     found = DONATED.search(metadata or "")
     if not found or not backward:
         return saved
-    names = input_names(backward)
     indices = {int(index) for index in found[1].replace(",", " ").split()}
-    donated = {name for index, name in enumerate(names) if index in indices}
+    inputs = enumerate(INPUT.finditer(_signature(backward)))
+    donated = {match["name"] for index, match in inputs if index in indices}
     return tuple(msgspec.structs.replace(t, donated=t.name in donated) for t in saved)
 
 

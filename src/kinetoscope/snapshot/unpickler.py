@@ -164,14 +164,9 @@ def pool(value: Any, pools: dict[Any, int]) -> int:
 
 
 def segment(one: dict[str, Any], pools: dict[Any, int]) -> list[object]:
-    names = ("address", "total_size", "stream")
     number = pool(one.get("segment_pool_id"), pools)
-    return [
-        one.get("device", 0),
-        *(one[name] for name in names),
-        number,
-        bool(one.get("is_expandable", False)),
-    ]
+    place = one.get("device", 0), one["address"], one["total_size"], one["stream"]
+    return [*place, number, bool(one.get("is_expandable", False))]
 
 
 def block(one: dict[str, Any]) -> list[object]:

@@ -161,15 +161,10 @@ def distinct(traces: Sequence[Trace], recorded: Iterable[Trace] = ()) -> tuple[T
     named = {rank_in(PurePath(trace.source.path).name): trace for trace in nameless}
     if len(nameless) > 1 and len(named) == len(nameless) and not named.keys() & {None, *taken}:
         ranks = {id(trace): rank for rank, trace in named.items() if rank is not None}
-        return tuple(
-            replace(trace, source=replace(trace.source, rank=ranks.get(id(trace), trace.rank)))
-            if id(trace) in ranks
-            else trace
-            for trace in traces
-        )
-    known = {id(trace) for trace in taken.values()}
-    free = (rank for rank in range(len(traces)) if rank not in taken)
+    else:
+        free = (rank for rank in range(len(traces)) if rank not in taken)
+        ranks = {id(trace): next(free) for trace in nameless}
     return tuple(
-        trace if id(trace) in known else replace(trace, source=replace(trace.source, rank=next(free)))
+        replace(trace, source=replace(trace.source, rank=ranks[id(trace)])) if id(trace) in ranks else trace
         for trace in traces
     )

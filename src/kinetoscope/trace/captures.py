@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from kinetoscope.trace import schema
 from kinetoscope.trace.engines import batch_of_file, captured_batch, engine_step
+from kinetoscope.trace.link import innermost
 from kinetoscope.trace.model import Trace
 
 # Calls that put work on a device. A copy or memset of no bytes puts none there.
@@ -106,22 +107,13 @@ def _capture(trace: Trace, lane: int, start: int, end: int, calls: pl.Series) ->
     batch = next((size for name in reversed(around) if (size := captured_batch(name))), None)
     batch = batch or batch_of_file(trace.source.path)
     kinds = _kinds(host["name"].gather(calls).cast(pl.String))
-    ops = _ops_around(host, calls)
+    ops = innermost(host, host["category"].cast(pl.String) == "cpu_op", calls)
     names = tuple(host["name"].gather(ops).cast(pl.String))
     return Capture(trace, lane, start, end, calls, kinds, ops, names, batch)
 
 
 def _kinds(calls: pl.Series) -> str:
     return "".join("s" if "Memset" in call else "c" if "Memcpy" in call else "k" for call in calls)
-
-
-def _ops_around(host: pl.DataFrame, calls: pl.Series) -> pl.Series:
-    """The innermost op around each call; null where there is none."""
-    is_op = host["category"].cast(pl.String).is_in(["cpu_op"])
-    op = host["parent"].gather(calls)
-    while (through := ~is_op.gather(op)).any():
-        op = op.zip_with(~through.fill_null(False), host["parent"].gather(op))
-    return op
 
 
 class _Replay(NamedTuple):

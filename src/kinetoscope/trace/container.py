@@ -253,14 +253,9 @@ def _fast_zlib() -> ModuleType:
 
 def _unzstd(file: BinaryIO) -> Iterator[bytes]:
     reader, errors = _zstd_reader(file)
-    while True:
-        try:
-            data = reader.read(_UNPACKED_BLOCK)
-        except errors:
-            return
-        if not data:
-            return
-        yield data
+    with suppress(*errors):
+        while data := reader.read(_UNPACKED_BLOCK):
+            yield data
 
 
 def _zstd_reader(file: BinaryIO) -> tuple[Readable, tuple[type[Exception], ...]]:

@@ -70,7 +70,3 @@ def counts_bytes(code: str) -> bool:
 def is_loss(code: str) -> bool:
     """Whether a damage of this code takes something of the recording away (else it was repaired)."""
     return DAMAGES[code][1]
-
-
-def is_complete(counts: dict[str, int]) -> bool:
-    return not any(is_loss(code) for code in counts)

@@ -137,12 +137,9 @@ class Database:
         columns = [
             *(_typed(name, stored, "integer", _quoted(name)) for name in integers.split()),
             *(
-                _typed(name, stored, "text", f"substr({_quoted(name)}, 1, {_LONGEST_TEXT})")
-                for name in texts.split()
-            ),
-            *(
-                _typed(name, stored, "blob", f"substr({_quoted(name)}, 1, {_LONGEST_BLOB})")
-                for name in blobs.split()
+                _typed(name, stored, kind, f"substr({_quoted(name)}, 1, {longest})")
+                for kind, listed, longest in (("text", texts, _LONGEST_TEXT), ("blob", blobs, _LONGEST_BLOB))
+                for name in listed.split()
             ),
             *(_integer_or_text(name, stored) for name in names.split()),
         ]

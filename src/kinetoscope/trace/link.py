@@ -43,6 +43,15 @@ def link(trace: Trace, recurring: Collection[str] = ()) -> Trace:
     )
 
 
+def innermost(host: pl.DataFrame, is_op: pl.Series, rows: pl.Series) -> pl.Series:
+    """The innermost op around each of these rows; null where there is none."""
+    op = host["parent"].gather(rows)
+    # Up the tree, a level a round: python functions and the like may stand between.
+    while (through := ~is_op.gather(op)).any():
+        op = op.zip_with(~through.fill_null(False), host["parent"].gather(op))
+    return op
+
+
 def _in_category(host: pl.DataFrame, categories: list[str]) -> pl.Series:
     seen = host["category"].unique()
     return host["category"].is_in(seen.filter(seen.cast(pl.String).is_in(categories)).implode())
@@ -126,13 +135,7 @@ def _launch_by_flow(device: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFra
 
 
 def _with_op(device: pl.DataFrame, host: pl.DataFrame, is_op: pl.Series) -> pl.DataFrame:
-    around = pl.DataFrame({"parent": host["parent"], "is_op": is_op})
-    op = around["parent"].gather(device["launch"])
-    while True:  # up the tree, a level a round: python functions and the like may stand between
-        through = ~around["is_op"].gather(op)
-        if not through.any():
-            break
-        op = op.zip_with(~through.fill_null(False), around["parent"].gather(op))
+    op = innermost(host, is_op, device["launch"])
     device = device.with_columns(op.alias("op"))
     ids = device.select("external_id", "correlation").filter(pl.col("external_id") != 0)
     # Kineto of 2021 and before wrote a device event's correlation id there: it names no op.

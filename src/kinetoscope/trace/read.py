@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kinetoscope.errors import NotATraceError
 from kinetoscope.trace import cache
 from kinetoscope.trace.container import open_supply
-from kinetoscope.trace.damage import UNREADABLE_BYTES, described, is_complete
+from kinetoscope.trace.damage import UNREADABLE_BYTES, described, is_loss
 from kinetoscope.trace.model import DeviceProperties, Source, Trace
 from kinetoscope.trace.recognise import refuse_document
 
@@ -36,17 +36,13 @@ def read(
 ) -> Trace:
     """Read one Kineto / Chrome JSON trace: plain, gzip or zstd, whole or damaged.
 
-    Args:
-        rank: the rank it belongs to, where the file does not say or is not to be believed.
-        progress: called now and then with the bytes of the file read so far, and its size.
-        kept: its tables are, for the next time.
-        links: whether it is to have that by which its events were joined (see ``Trace.unlinked``).
+    ``rank``: that it belongs to, where the file does not say or is not to be believed. ``progress`` is called
+    now and then with the bytes of the file read so far, and its size. ``kept``: its tables are, for the next
+    time. ``links``: it has that by which its events were joined (see ``Trace.unlinked``).
 
-    Raises:
-        NotATraceError: nothing in it is a trace; the message says what it is instead.
-        InputError: it cannot be opened.
-        MissingDependencyError: it is packed in a way that nothing installed here unpacks.
-        TooLargeError: it unpacks past the limit.
+    Raises NotATraceError where nothing in it is a trace (the message says what it is instead), InputError
+    where it cannot be opened, MissingDependencyError where nothing installed here unpacks it, TooLargeError
+    where it unpacks past the limit.
     """
     path = Path(path)
     trace = cache.recall(path, links=links)
@@ -108,7 +104,7 @@ def assembled(
         size,
         assembly.events,
         _rank(metadata),
-        is_complete(damages),
+        not any(map(is_loss, damages)),
         described(damages, lost_share, assembly.lost_ns),
         MappingProxyType(assembly.unused),
         lost_share,

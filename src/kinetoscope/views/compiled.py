@@ -14,6 +14,7 @@ from kinetoscope.render.blocks import *
 from kinetoscope.views.graph_names import frame_name
 
 HINTS, REASONS, OPS, WHYS, LINES = 4, 4, 3, 3, 3
+OF_A_FRAME = ("failures", "graph_breaks", "recompilations", "graphs", "kernels", "autotune")
 
 
 def blocks(report: Report) -> dict[str, list[Block]]:
@@ -27,17 +28,10 @@ def blocks(report: Report) -> dict[str, list[Block]]:
         "modules": [*_modules(report, facts)],
     }
     for frame in facts.frames:
-        own = msgspec.structs.replace(
-            facts,
-            frames=(frame,),
-            compile_s=frame.compile_s,
-            failures=[row for row in facts.failures if row.frame == frame.index],
-            graph_breaks=[row for row in facts.graph_breaks if row.frame == frame.index],
-            recompilations=[row for row in facts.recompilations if row.frame == frame.index],
-            graphs=[row for row in facts.graphs if row.frame == frame.index],
-            kernels=[row for row in facts.kernels if row.frame == frame.index],
-            autotune=[row for row in facts.autotune if row.frame == frame.index],
-        )
+        of_frame = {
+            name: [row for row in getattr(facts, name) if row.frame == frame.index] for name in OF_A_FRAME
+        }
+        own = msgspec.structs.replace(facts, frames=(frame,), compile_s=frame.compile_s, **of_frame)
         found[f"troubles {frame.index}"] = [*_frames(own), *_troubles(own)]
         found[f"compiled {frame.index}"] = [*_compiled(report, own)]
     return found

@@ -192,12 +192,10 @@ def _peak(peak: document.MemoryPeak, limit: int, frees: Sequence[document.Findin
         lacked = f"{numbers.size(peak.failed_bytes)} could not be had; " if peak.failed_bytes else ""
         yield Heading("What would free it", f"{lacked}each by itself; they do not add up")
         yield Labelled(tuple((Text(numbers.size(row.saving_bytes)), tuple(_advice(row))) for row in frees))
-    if peak.failed_bytes is None:
-        yield from _tables(peak, limit)
-        return
-    # All that a person wants of an allocation that failed stands on the first screen.
-    yield from _batches(peak)
-    yield from _tables(msgspec.structs.replace(peak, fits=None), limit)
+    if peak.failed_bytes is not None:  # all that a person wants of it stands on the first screen
+        yield from _batches(peak)
+        peak = msgspec.structs.replace(peak, fits=None)
+    yield from _tables(peak, limit)
 
 
 def _batches(peak: document.MemoryPeak) -> Iterable[Block]:
@@ -423,10 +421,10 @@ def device(row: document.MemoryRow) -> Iterable[Block]:
     if not row.held_at_peak:
         return
     whole, before = row.peak_allocated_bytes or 1, row.held_from_before_bytes
-    share = "" if before is None else numbers.percent(before / whole)
-    basis = (
-        "" if before is None else f"{numbers.size(before)} more, {share}, were allocated before the recording"
-    )
+    basis = ""
+    if before is not None:
+        share = numbers.percent(before / whole)
+        basis = f"{numbers.size(before)} more, {share}, were allocated before the recording"
     yield Heading(f"Held at the peak of rank {row.rank} GPU {row.device}", basis)
     yield table(
         row.held_at_peak,

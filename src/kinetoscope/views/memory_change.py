@@ -21,11 +21,8 @@ def headline(found: MemoryChange) -> str:
     sizes = f"{numbers.size(before)} → {numbers.size(now)} allocated"
     if before == now:
         return f"peak of memory: {sizes}, the same"
-    share = (
-        f", {numbers.percent(abs(now - before) / before)} {'more' if now > before else 'less'}"
-        if before
-        else ""
-    )
+    more = "more" if now > before else "less"
+    share = f", {numbers.percent(abs(now - before) / before)} {more}" if before else ""
     return f"peak of memory: {sizes}, {_signed(now - before)}{share}"
 
 

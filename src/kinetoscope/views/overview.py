@@ -76,7 +76,7 @@ def blocks(report: Report, inputs: Sequence[str], extent: Extent) -> list[Block]
 
 def _sections(report: Report, inputs: Sequence[str], extent: Extent) -> Mapping[str, Section]:
     sections: dict[str, Section] = {"lead": partial(_lead, report, extent)}
-    if headline_findings(report, extent):
+    if report.findings if extent == "file" else findings.worth_doing(report):
         sections["findings"] = partial(findings.section, report, everything=extent == "file")
     summed = not serving.leads(report.serving)
     if report.devices:
@@ -109,10 +109,6 @@ def page(report: Report, inputs: Sequence[str]) -> list[Block]:
     of_steps = of_server, of_thread, steps.phases(report, ALL), steps.pace(report, ALL)
     shown = [block for blocks in of_steps for block in blocks]
     return [*_categories(report, ALL), *shown, *_next(report, inputs, "file", ALL)]
-
-
-def headline_findings(report: Report, extent: Extent) -> bool:
-    return bool(report.findings if extent == "file" else findings.worth_doing(report))
 
 
 def _lead(report: Report, extent: Extent, most: int) -> Iterable[Block]:
@@ -273,7 +269,7 @@ def _categories(report: Report, most: int) -> Iterable[Block]:
             "text",
             lambda row: Text(names.shorten(row.category, 22), "", "category", row.category),
         ),
-        field("", "bar", lambda row: (_length(row.category, row.share_of_device_time, largest),)),
+        field("", "bar", lambda row: (length(row.category, row.share_of_device_time, largest),)),
         field("share", "share", "share_of_device_time"),
         field("device time", "time", "device_time_us"),
         field("of window", "share", "share_of_window", only="page"),
@@ -286,7 +282,7 @@ def _categories(report: Report, most: int) -> Iterable[Block]:
     )
 
 
-def _length(category: str, share: float, largest: float) -> Segment:
+def length(category: str, share: float, largest: float) -> Segment:
     return Segment(share / largest if largest else 0.0, palette.category(category))
 
 

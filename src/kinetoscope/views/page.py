@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from kinetoscope import numbers
-from kinetoscope.document import EnvironmentRow, Health, IdleRow, KernelRow, RanksListing, Report
+from kinetoscope.document import EnvironmentRow, Health, IdleRow, RanksListing, Report
 from kinetoscope.document.page import AllocatorEvents, Page
 from kinetoscope.document.timeline import PackedColumn, Timeline
 from kinetoscope.render import html, names, palette
@@ -206,18 +206,14 @@ def _first(report: Report) -> Iterable[Block]:
 def _top_kernels(report: Report) -> Iterable[Block]:
     if not report.kernels:
         return
-    largest = report.kernels[0].share_of_device_time or 1.0
-
-    def share_of_largest(row: KernelRow) -> tuple[Segment]:
-        return (Segment(row.share_of_device_time / largest, palette.category(row.category)),)
-
+    largest = report.kernels[0].share_of_device_time
     total = numbers.time(sum(row.device_time_us for row in report.kernels))
     yield Heading("Top kernels", f"share of {total} of device time")
     yield table(
         report.kernels[:TOP],
         field("kernel", "name", lambda row: kernel(row.name, row.short_name)),
         field("share", "share", "share_of_device_time"),
-        field("", "bar", share_of_largest),
+        field("", "bar", lambda row: (overview.length(row.category, row.share_of_device_time, largest),)),
         field("device time", "time", "device_time_us"),
         field("launches", "count", "launches"),
         field("median", "time", "median_us"),

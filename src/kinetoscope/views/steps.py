@@ -265,18 +265,16 @@ def _launches(row: document.LaunchRow) -> str:
         if row.launches_per_step is None
         else f"{_plain(row.launches_per_step)} per step"
     )
-    parts = [f"{often} (kernels, copies and memsets), {numbers.time(row.host_median_us)} a call"]
+    calls = f"{often} (kernels, copies and memsets), {numbers.time(row.host_median_us)} a call"
     if row.host_us_per_launch is not None:
-        parts[0] += f", one every {numbers.time(row.host_us_per_launch)}"
-    parts.append(
+        calls += f", one every {numbers.time(row.host_us_per_launch)}"
+    parts = [
+        calls,
         f"work starts {numbers.time(row.latency_median_us)} after its call "
-        f"(p10–p90 {numbers.span(row.latency_p10_us, row.latency_p90_us)})"
-    )
-    parts.append(
-        f"queue {_plain(row.depth_median)} deep at the median, {numbers.count(row.depth_max)} at most"
-    )
-    idle = numbers.percent(row.on_idle_device / row.launches)
-    parts.append(f"{idle} were made when the device was already idle")
+        f"(p10–p90 {numbers.span(row.latency_p10_us, row.latency_p90_us)})",
+        f"queue {_plain(row.depth_median)} deep at the median, {numbers.count(row.depth_max)} at most",
+        f"{numbers.percent(row.on_idle_device / row.launches)} were made when the device was already idle",
+    ]
     if row.shorter_than_call:
         parts.append(f"{numbers.percent(row.shorter_than_call / row.launches)} were shorter than their call")
     return "; ".join(parts)

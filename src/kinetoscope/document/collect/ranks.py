@@ -121,7 +121,7 @@ def compared(
         damaged=ranges(part.facts.rank for part in found.parts if part.facts.damages),
         incomparable=ranges(meets - known),
         verdict=found.verdict,
-        clocks=_clocks(found),
+        clocks=_clocks(found, hosts),
         collectives=_collectives(found, hosts),
         volumes=rows(volumes(found.table).head(PAIRS), document.VolumeRow),
         late=_late(found),
@@ -196,9 +196,8 @@ def _rank_rows(found: RankComparison, each: pl.DataFrame) -> list[document.RankR
     )
 
 
-def _clocks(found: RankComparison) -> list[document.ClockRow]:
+def _clocks(found: RankComparison, hosts: Mapping[int, str]) -> list[document.ClockRow]:
     """One row a host, or a rank where hosts are not known; clocks that agree are one row."""
-    hosts = {part.facts.rank: part.facts.host for part in found.parts}
     groups: dict[tuple[str, float], list[int]] = {}
     for rank, clock in sorted(found.paired.clocks.items()):
         known = (group for group in groups if group[0] == hosts.get(rank, ""))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
+from msgspec.structs import replace
 
 from kinetoscope import document
 from kinetoscope.analysis import step_outliers
@@ -45,7 +45,7 @@ def as_it_runs(run: LoadedRun) -> document.AsItRunsRow | None:
     return row(
         document.AsItRunsRow,
         found,
-        step_us=msgspec.structs.replace(timed.step, mean=timed.mean_us),
+        step_us=replace(timed.step, mean=timed.mean_us),
         step=_own_step(run),
         idle=[document.CauseRow(cause=cause, idle_us=us) for cause, us in found.idle.items()],
         waiting=timed.waiting,
@@ -99,9 +99,7 @@ def _own_step(run: LoadedRun) -> document.OwnStep | None:
 def of_server(run: LoadedRun, client: ClientTimes | None = None) -> document.Serving | None:
     """A server's steps with what to change in them, and what a client measured; None where there are none."""
     found = serving(run) if client is None else with_client(run, client)
-    return (
-        None if found is None else msgspec.structs.replace(found, findings=by_phase.rows_of(found, find(run)))
-    )
+    return None if found is None else replace(found, findings=by_phase.rows_of(found, find(run)))
 
 
 def listing(run: LoadedRun, client: ClientTimes | None = None) -> document.StepsListing | None:

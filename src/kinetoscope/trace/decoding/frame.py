@@ -50,9 +50,8 @@ def opening(head: bytes) -> Opening | None:
 
 def opening_without_head(window: bytes) -> Opening | None:
     """Where events begin in a file whose own beginning is lost."""
-    for match in BOUNDARY.finditer(window):
-        if is_event(window, match.end()):
-            return Opening(match.end(), b"", headless=True)
+    if found := cut(window):
+        return Opening(found[1], b"", headless=True)
     first = _FIRST_EVENT.search(window)
     return Opening(first.start(), b"", headless=True) if first and is_event(window, first.start()) else None
 
