@@ -7,7 +7,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from kinetoscope.errors import InputError
@@ -60,7 +59,7 @@ def _mapped(path: str, url: str, rank: int | None) -> bytes:
     found = part(read(path, kept=False))
     if rank is not None and not found.facts.numbered:
         found = renumbered(found, rank)
-    return encode(replace(found, facts=msgspec.structs.replace(found.facts, path=shown(url))))
+    return encode(replace(found, facts=replace(found.facts, path=shown(url))))
 
 
 def shown(url: str) -> str:

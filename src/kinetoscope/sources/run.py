@@ -496,7 +496,7 @@ def _of_all_hosts(recorded: Sequence[Manifest]) -> Manifest | None:
     if not recorded:
         return None
     ranks = tuple(rank for manifest in recorded for rank in manifest.ranks)
-    return msgspec.structs.replace(recorded[0], ranks=ranks)
+    return replace(recorded[0], ranks=ranks)
 
 
 def _no_events(

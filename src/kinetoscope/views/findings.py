@@ -265,13 +265,13 @@ def together(report: Report) -> str:
     typical = report.as_it_runs.step_us.median if report.as_it_runs else replay.recorded_us
     # What savings are shares of: with a cold start in it the mean is far from what a step usually takes.
     step = replay.savings_of_us or typical
-    left = (numbers.roughly if _is_rough(report) else numbers.time)(max(0.0, step - replay.joint_saving_us))
+    amount = numbers.roughly if _is_rough(report) else numbers.time
+    left = amount(max(0.0, step - replay.joint_saving_us))
     what = "step" if report.steps else "recording"
     before = numbers.time(step)
     if abs(step - typical) > UNLIKE * typical:
         before += f" at the mean ({numbers.time(typical)} at the median)"
-    amount = numbers.roughly if _is_rough(report) else numbers.time
-    error = f"{numbers.percent(abs(replay.error))}"
+    error = numbers.percent(abs(replay.error))
     return (
         f"All together they save about {amount(replay.joint_saving_us)}: a {what} of {before} would take "
         f"about {left}. Savings overlap, so each figure is what that fix adds to those above it. Error of "

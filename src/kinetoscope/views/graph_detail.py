@@ -9,13 +9,13 @@ from msgspec import UNSET
 
 from kinetoscope import numbers
 from kinetoscope.document import compilation as document
+from kinetoscope.render import palette
 from kinetoscope.render.blocks import Block, Code, Heading, Labelled, Line, Text, field, line, table
 from kinetoscope.views.graph_names import frame_name, place
 
 NOT_FUSED = 12
 OPS = 12
 SAVED = 5
-PHASES = ("dynamo", "aot", "inductor", "codegen", "triton", "autotune", "cudagraphs", "backward")
 
 
 def frame(detail: document.FrameDetail, *, fusion: bool) -> Iterable[Block]:
@@ -76,7 +76,7 @@ def _frame(detail: document.FrameDetail) -> Iterable[Block]:
 def _frame_facts(own: document.Frame) -> dict[str, str]:
     phases = ", ".join(
         f"{'kernels' if phase == 'triton' else phase} {time:.3f}"
-        for phase in PHASES
+        for phase in palette.PHASES
         if (time := getattr(own, f"{phase}_s"))
     )
     restarts = f", restarted by: {'; '.join(own.restarts)}" if own.restarts else ""

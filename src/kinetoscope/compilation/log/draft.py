@@ -100,7 +100,7 @@ def gather(log: Log, rank: int | None) -> LogDraft:
             version = log.json(record, records.torch_version)
             draft.torch = version.pytorch_version if version else draft.torch
         elif record.kind.endswith("metrics_runtime"):
-            _runtime(record, draft, current)
+            _runtime(record, current)
     _name_cached_modules(draft)
     return draft
 
@@ -127,13 +127,12 @@ def _frame(record: LogRecord, draft: LogDraft, current: dict[str, FrameDraft]) -
     compile_id = record.compile_id or ""
     frame = current.get(compile_id)
     starts = record.kind == "dynamo_start" or record.artifact == "recompile_reasons"
+    event = None
     if record.kind == "chromium_event":
         event = draft.log.json(record, records.event)
         if event is None:
             return None
         starts = event.name == "dynamo" and event.ph == "B"
-    else:
-        event = None
     again = (
         frame is not None and starts and (frame.closed or (record.kind == "dynamo_start" and frame.started))
     )
@@ -147,7 +146,7 @@ def _frame(record: LogRecord, draft: LogDraft, current: dict[str, FrameDraft]) -
     return frame
 
 
-def _runtime(record: LogRecord, draft: LogDraft, current: dict[str, FrameDraft]) -> None:
+def _runtime(record: LogRecord, current: dict[str, FrameDraft]) -> None:
     """Run-time metrics name their compilation inside."""
     header = _header(record)
     metrics = header.compilation_metrics_runtime or header.bwd_compilation_metrics_runtime

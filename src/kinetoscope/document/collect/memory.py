@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import polars as pl
 from msgspec.structs import replace
 
@@ -110,10 +109,10 @@ def listing(run: LoadedRun, at_us: float | None = None) -> document.MemoryPeaks:
     found = peaks(run)
     if at_us is not None:
         chosen = [replace(one, history=one.history.at(at_us)) for one in histories(run).found]
-        return msgspec.structs.replace(found, peaks=[_peak(one, None, None) for one in chosen])
+        return replace(found, peaks=[_peak(one, None, None) for one in chosen])
     advice = findings(run, measurements(run)) if found.peaks else []
     frees = [finding for finding in advice if finding.saving_bytes]
-    return msgspec.structs.replace(found, memory=memory(run), frees=frees)
+    return replace(found, memory=memory(run), frees=frees)
 
 
 def _peak(one: RankHistory, failure: RankHistory | None, base_ns: object) -> document.MemoryPeak:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 import polars as pl
 from msgspec.structs import replace
 
@@ -64,7 +63,7 @@ def listing(
         events=sum(one.events for one in facts),
         bytes=sum(one.bytes for one in facts),
         devices=dict(Counter(one.device for one in facts if one.device)),
-        ranks=msgspec.structs.replace(shown, inspected=_inspected(logs)),
+        ranks=replace(shown, inspected=_inspected(logs)),
     )
 
 
@@ -84,7 +83,7 @@ def _of_one(typical: RankFacts | None, unit: str) -> tuple[document.FindingsList
     try:
         run = load(typical.path)
     except InputError as error:
-        return msgspec.structs.replace(nothing, unread=[f"{error.where}: {error.what}"]), None
+        return replace(nothing, unread=[f"{error.where}: {error.what}"]), None
     return listing(run), serving(run)
 
 
@@ -93,13 +92,11 @@ def _findings(first: list[document.FindingRow], of_one: document.FindingsListing
     rules = {one.rule for one in first}
     # What the trace alone tells of waiting was taken off what else it finds, and stands first or nowhere.
     own = [
-        msgspec.structs.replace(one, also=None, above=[])
-        if one.also in OF_RANKS and one.also not in rules
-        else one
+        replace(one, also=None, above=[]) if one.also in OF_RANKS and one.also not in rules else one
         for one in of_one.findings
         if one.rule not in {*OF_RANKS, *rules}
     ]
-    return msgspec.structs.replace(of_one, findings=[*first, *own])
+    return replace(of_one, findings=[*first, *own])
 
 
 def compared(
