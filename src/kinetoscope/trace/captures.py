@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from kinetoscope.trace import schema
 from kinetoscope.trace.engines import batch_of_file, captured_batch, engine_step
-from kinetoscope.trace.link import innermost
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.tree import innermost
 
 # Calls that put work on a device. A copy or memset of no bytes puts none there.
 KERNEL_LAUNCH = r"^(cuda|cu|hip)(Ext|Hcc)?(Module)?Launch(Cooperative|Multi)?Kernel"

@@ -13,6 +13,7 @@ from kinetoscope.trace import schema
 from kinetoscope.trace.decoding.events import CALLS
 from kinetoscope.trace.engines import FAMILIES, STEP, engine_step
 from kinetoscope.trace.model import Trace
+from kinetoscope.trace.tree import innermost
 
 LAUNCHING = sorted(CALLS)
 _OPS = ["cpu_op", "user_annotation"]
@@ -41,15 +42,6 @@ def link(trace: Trace, recurring: Collection[str] = ()) -> Trace:
         device_events=schema.conform(device, schema.HELD["device_events"]),
         steps=schema.conform(steps, schema.STEPS),
     )
-
-
-def innermost(host: pl.DataFrame, is_op: pl.Series, rows: pl.Series) -> pl.Series:
-    """The innermost op around each of these rows; null where there is none."""
-    op = host["parent"].gather(rows)
-    # Up the tree, a level a round: python functions and the like may stand between.
-    while (through := ~is_op.gather(op)).any():
-        op = op.zip_with(~through.fill_null(False), host["parent"].gather(op))
-    return op
 
 
 def _in_category(host: pl.DataFrame, categories: list[str]) -> pl.Series:

@@ -57,6 +57,15 @@ def nested(host: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def innermost(host: pl.DataFrame, is_op: pl.Series, rows: pl.Series) -> pl.Series:
+    """The innermost op around each of these rows; null where there is none."""
+    op = host["parent"].gather(rows)
+    # Up the tree, a level a round: python functions and the like may stand between.
+    while (through := ~is_op.gather(op)).any():
+        op = op.zip_with(~through.fill_null(False), host["parent"].gather(op))
+    return op
+
+
 def _as_if_nested(times: pl.DataFrame) -> pl.DataFrame:
     """``parent`` and ``depth``, right wherever no two events of a lane cross.
 
