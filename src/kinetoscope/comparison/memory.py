@@ -110,7 +110,9 @@ def _owners(base: pl.DataFrame, new: pl.DataFrame) -> list[OwnerChange]:
 
 
 def _joined(base: pl.DataFrame, new: pl.DataFrame, on: list[str]) -> pl.DataFrame:
-    return base.join(new, on=on, how="full", coalesce=True, nulls_equal=True, suffix="_new")
+    return base.join(
+        new, on=on, how="full", coalesce=True, nulls_equal=True, suffix="_new", maintain_order="left_right"
+    )
 
 
 Row = TypeVar("Row", PartChange, OwnerChange, LineChange)

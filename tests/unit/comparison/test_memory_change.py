@@ -94,3 +94,11 @@ def test_a_leak_older_than_the_history_is_named_with_the_line_that_goes_on(
     assert gate["culprit"] == (
         "allocated before the history (before), 0 B → 96.5 MB; step (before), 0 B → 25.2 MB"
     )
+
+
+def test_rows_of_one_size_are_always_in_one_order():
+    home = ROOT / "tests" / "cases" / "optimizer-memory"
+    base, new = (load(home / f"{which}.memory.pickle.gz") for which in ("before", "after"))
+    found = memory_change(base, new)
+    assert found is not None
+    assert all(memory_change(base, new) == found for _ in range(20))
