@@ -14,7 +14,9 @@ from kinetoscope.analysis.events.enclosing import outermost
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.memo import remembered
 from kinetoscope.trace.model import Trace, with_arguments
+from kinetoscope.trace.schema import whole
 
+PRODUCTS = ("aten::linear", "aten::matmul", "aten::mm")
 PICKS = ("aten::index", "aten::index_select", "aten::select", "aten::slice")
 # Ops whose rows are each of one row of what they get.
 ROW_BY_ROW = (
@@ -43,15 +45,24 @@ class _Op(NamedTuple):
 @remembered
 def picked_rows(trace: Trace) -> list[PickedRows]:
     """The products of a trace with recorded sizes of whose rows few are read."""
-    host = with_arguments(trace.host_events, trace.host_arguments, "input_dims")
-    ops = host.filter(outermost(host, matching(host, "category", "^cpu_op$") & ~in_backward(trace)))
-    ops = ops.select("id", "lane", pl.col("name", "input_dims").cast(pl.String)).drop_nulls()
-    found = list[PickedRows]()
-    for _, lane in ops.sort("id").group_by("lane", maintain_order=True):
-        columns = lane["id"], lane["name"], map(sizes, lane["input_dims"])
-        own = [_Op(*row) for row in zip(*columns, strict=True)]
-        found += [one for place in range(len(own)) if (one := _picked(own, place)) is not None]
-    return found
+    host = trace.host_events
+    is_op = matching(host, "category", "^cpu_op$") & ~in_backward(trace)
+    ops = host.select("id", "lane", "name", "arguments").filter(outermost(host, is_op)).sort("lane", "id")
+    ops = ops.with_row_index("row").with_columns(pl.col("name").cast(pl.String))
+    product, picks = pl.when(pl.col("name").is_in(PRODUCTS)).then("row"), pl.col("name").is_in(PICKS)
+    places = ops.with_columns(product=product.forward_fill().over("lane"))
+    places = places.filter(picks, pl.col("row") - pl.col("product") <= NEAR).unique("product")
+    if places.is_empty() or not trace.host_arguments["input_dims"].count():
+        return []
+    texts = with_arguments(ops, trace.host_arguments, "input_dims")["input_dims"].cast(pl.String)
+    known = {text: sizes(text) for text in texts.unique().drop_nulls()}
+    columns = ops["id"], ops["name"], (known.get(text, []) for text in texts)
+    rows = [_Op(*row) for row in zip(*columns, strict=True)]
+    found = list[PickedRows | None]()
+    for (lane,), near in places.sort("product").group_by("lane", maintain_order=True):
+        own = rows[: whole(ops.filter(lane=lane)["row"].max()) + 1]
+        found += (_picked(own, place) for place in near["product"])
+    return [one for one in found if one is not None]
 
 
 def sizes(text: str) -> list[list[int]]:
@@ -68,21 +79,21 @@ def _is_size(found: Any) -> bool:
 
 
 def _picked(ops: Sequence[_Op], place: int) -> PickedRows | None:
-    whole = _result(ops[place])
-    if whole is None or (rows := prod(whole[:-1])) < MANY:
+    result = _result(ops[place])
+    if result is None or (rows := prod(result[:-1])) < MANY:
         return None
     ends = min(place + NEAR, len(ops))
-    if not any(ops[at].name in PICKS and whole in ops[at].sizes for at in range(place + 1, ends)):
+    if not any(ops[at].name in PICKS and result in ops[at].sizes for at in range(place + 1, ends)):
         return None
     used, read = [place], 0
     for at in range(place + 1, len(ops)):
-        if whole not in ops[at].sizes:
-            if _result(ops[at]) == whole:  # what follows may get that one, as the next token's or step's
+        if result not in ops[at].sizes:
+            if _result(ops[at]) == result:  # what follows may get that one, as the next token's or step's
                 break
             continue
         used.append(at)
         if ops[at].name in PICKS:
-            read += _rows_of(ops[at + 1 : at + NEAR], whole)
+            read += _rows_of(ops[at + 1 : at + NEAR], result)
         elif ops[at].name not in ROW_BY_ROW:
             return None
     if not 0 < read <= MOST * rows:
@@ -95,7 +106,7 @@ def _result(op: _Op) -> list[int] | None:
     sizes = [list(size) for size in op.sizes]
     if op.name == "aten::linear" and len(sizes) >= 2 and len(sizes[1]) == 2:
         return [*sizes[0][:-1], sizes[1][0]]
-    if op.name in ("aten::matmul", "aten::mm") and len(sizes) == 2 and len(sizes[1]) == 2:
+    if op.name in PRODUCTS and len(sizes) == 2 and len(sizes[1]) == 2:
         return [*sizes[0][:-1], sizes[1][1]]
     return None
 
