@@ -19,9 +19,7 @@ from kinetoscope.trace.schema import whole
 PRODUCTS = ("aten::linear", "aten::matmul", "aten::mm")
 PICKS = ("aten::index", "aten::index_select", "aten::select", "aten::slice")
 # Ops whose rows are each of one row of what they get.
-ROW_BY_ROW = (
-    "aten::to", "aten::float", "aten::contiguous", "aten::detach", "aten::softmax", "aten::log_softmax",
-)  # fmt: skip
+ROW_BY_ROW = ("aten::to", "aten::float", "aten::contiguous", "aten::detach")
 NEAR = 12  # ops after the product in which its rows are picked
 MANY, MOST = 8, 0.5  # rows at least, of which so many are picked at most
 
@@ -40,6 +38,7 @@ class _Op(NamedTuple):
     id: int
     name: str
     sizes: Sequence[Sequence[int]]  # of what it gets
+    values: str | None  # JSON of its scalar arguments
 
 
 @remembered
@@ -54,9 +53,10 @@ def picked_rows(trace: Trace) -> list[PickedRows]:
     places = places.filter(picks, pl.col("row") - pl.col("product") <= NEAR).unique("product")
     if places.is_empty() or not trace.host_arguments["input_dims"].count():
         return []
-    texts = with_arguments(ops, trace.host_arguments, "input_dims")["input_dims"].cast(pl.String)
+    given = with_arguments(ops, trace.host_arguments, "input_dims", "concrete_inputs")
+    texts, values = (given[name].cast(pl.String) for name in ("input_dims", "concrete_inputs"))
     known = {text: sizes(text) for text in texts.unique().drop_nulls()}
-    columns = ops["id"], ops["name"], (known.get(text, []) for text in texts)
+    columns = ops["id"], ops["name"], (known.get(text, []) for text in texts), values
     rows = [_Op(*row) for row in zip(*columns, strict=True)]
     found = list[PickedRows | None]()
     for (lane,), near in places.sort("product").group_by("lane", maintain_order=True):
@@ -93,7 +93,7 @@ def _picked(ops: Sequence[_Op], place: int) -> PickedRows | None:
             continue
         used.append(at)
         if ops[at].name in PICKS:
-            read += _rows_of(ops[at + 1 : at + NEAR], result)
+            read += _rows_read(ops[at], result, ops[at + 1 : at + NEAR])
         elif ops[at].name not in ROW_BY_ROW:
             return None
     if not 0 < read <= MOST * rows:
@@ -111,10 +111,19 @@ def _result(op: _Op) -> list[int] | None:
     return None
 
 
-def _rows_of(following: Sequence[_Op], whole: Sequence[int]) -> int:
-    """The rows of the first tensor after a pick that has some of the whole; 0: it is the whole, or none."""
-    for op in following:
-        for size in op.sizes:
-            if len(size) > 1 and size[-1] == whole[-1]:
-                return 0 if list(size) == list(whole) else prod(size[:-1])
-    return 0
+def _rows_read(pick: _Op, whole: Sequence[int], following: Sequence[_Op]) -> int:
+    """How many rows an op picks of the whole; 0 where it gives the whole on, all where that is not known."""
+    rows = prod(whole[:-1])
+    if pick.name not in ("aten::select", "aten::slice"):
+        sizes = (size for op in following for size in op.sizes if len(size) > 1 and size[-1] == whole[-1])
+        return next((prod(size[:-1]) for size in sizes if list(size) != list(whole)), rows)
+    try:
+        values: list[Any] = msgspec.json.decode(pick.values or "")[1:]
+        dimension = int(values[0])
+        size = whole[:-1][dimension if dimension >= 0 else dimension + len(whole)]
+        if pick.name == "aten::select":
+            return rows // size
+        count = len(range(size)[slice(*(int(value) if value else None for value in values[1:]))])
+    except (ValueError, TypeError, IndexError, OverflowError, ZeroDivisionError):
+        return rows  # of a column, too, which all rows have
+    return 0 if count == size else rows // size * count

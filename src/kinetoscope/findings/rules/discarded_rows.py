@@ -11,7 +11,7 @@ Why it is slow
 How it decides
     By the sizes of what ops get, which ``kinetoscope run`` notes in one step: at most half of the rows of a
     product's result are picked by an index, a slice or a selection, and no other op of the forward pass gets
-    it but changes of type and softmax. The share of rows that is not picked goes, of the work of these ops
+    it but changes of type. The share of rows that is not picked goes, of the work of these ops
     and of their nodes in the backward pass.
 
 What to do
