@@ -10,7 +10,7 @@ from kinetoscope.analysis.events.enclosing import nearest, outermost
 from kinetoscope.analysis.events.rows import matching
 from kinetoscope.analysis.events.torch_names import MODULE
 from kinetoscope.analysis.memo import remembered
-from kinetoscope.analysis.origins.picked_rows import sizes
+from kinetoscope.analysis.origins.sized_ops import sizes
 from kinetoscope.analysis.origins.source import ModuleCall, NotedLine, noted_lines
 from kinetoscope.sources.run import LoadedRun
 from kinetoscope.trace.model import Trace, with_arguments

@@ -21,16 +21,13 @@ Source
     huggingface/transformers, ``logits_to_keep`` of ``forward`` of causal language models.
 """
 
-from kinetoscope.analysis.events.backward import without_gradients
-from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE
 from kinetoscope.analysis.origins.picked_rows import PickedRows, picked_rows
-from kinetoscope.findings.program_lines import VERIFIED
 from kinetoscope.findings.rule import *
-from kinetoscope.trace.model import Trace
+from kinetoscope.findings.sized import noted_sizes, work_and_gradients
 
 
 def find(view: RankView) -> Findings:
-    noted = _noted(view)
+    noted = noted_sizes(view)
     if noted is None:
         return
     sized, row = noted
@@ -40,7 +37,7 @@ def find(view: RankView) -> Findings:
     for (product, rows, read), same in known.items():
         chosen = pl.Series([op for one in same for op in one.ops], dtype=pl.UInt32)
         ops = view.trace.host_events.filter(row.is_in(chosen.implode()))
-        work, kept = _work(view, ops), read / rows
+        work, kept = work_and_gradients(view, ops), read / rows
         saving = savings.device(view, work, "the rows that nothing reads", (1 - kept) * pl.col("duration_ns"))
         if max(saving.share, saving.freed_share) < LOW:
             continue
@@ -54,23 +51,3 @@ def find(view: RankView) -> Findings:
             snippet="logits = head(hidden[:, -1])  # in transformers: model(…, logits_to_keep=1)",
             source=evidence.source(view, ops["id"]),
         )
-
-
-def _noted(view: RankView) -> tuple[Trace, pl.Series] | None:
-    """The trace that has sizes, and which of its rows each row of ``host_events`` is."""
-    if view.trace.host_arguments["input_dims"].count():
-        return view.trace, view.trace.host_events["id"]
-    if view.lines is None or view.lines.verified < VERIFIED:
-        return None
-    return view.run.lines[view.rank], view.lines.rows["noted"]
-
-
-def _work(view: RankView, ops: pl.DataFrame) -> pl.DataFrame:
-    """The work that ops launch, and their nodes in the backward pass."""
-    host = view.trace.host_events
-    inside = view.inside_of(ops["id"]).is_not_null()
-    # An op without a node has the number of the next one.
-    numbers_of_nodes = host["sequence"].filter(inside & ~without_gradients(view.trace)).drop_nulls()
-    is_node = matching(host, "name", AUTOGRAD_NODE) & host["sequence"].is_in(numbers_of_nodes.implode())
-    own = inside | view.inside_of(host["id"].filter(is_node)).is_not_null()
-    return view.computed.filter(pl.col("op").is_in(host["id"].filter(own).implode()))

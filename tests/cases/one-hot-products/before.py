@@ -1,0 +1,34 @@
+"""What is read next to an article? The articles are rows of zeros and a one, which a layer makes short."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+READERS, LONG, ARTICLES, WIDE, LAYERS = 256, 16, 20_000, 1024, 4
+
+
+class Next(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(ARTICLES, WIDE, bias=False)
+        layers = [nn.Sequential(nn.LayerNorm(WIDE), nn.Linear(WIDE, WIDE), nn.GELU()) for _ in range(LAYERS)]
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, articles):
+        return self.layers(self.embed(F.one_hot(articles, ARTICLES).float()))
+
+
+def build(device):
+    torch.set_float32_matmul_precision("high")
+    model = Next().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, fused=True)
+    articles = torch.randint(ARTICLES, (READERS, LONG), device=device)
+    wanted = torch.randn(READERS, LONG, WIDE, device=device)
+
+    def step():
+        loss = F.mse_loss(model(articles), wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
