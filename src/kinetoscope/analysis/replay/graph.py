@@ -169,12 +169,12 @@ def gone_until(steps: pl.DataFrame, instants: pl.Series) -> pl.Series:
     since = (at - first).cast(pl.Float64)  # exact: of a recording, not of an age
     # Between two steps what is gone is a line: by its slope, and where it meets the first step.
     passed = (slope.head(-1) * (since.slice(1) - since.head(-1))).cum_sum()
-    zero = constant(0.0, 1, pl.Float64)
-    heights, slopes = pl.concat([zero, zero, passed]), pl.concat([zero, slope])
-    heights -= slopes * pl.concat([zero, since])
+    height = pl.concat([constant(0.0, 1, pl.Float64), passed]) - slope * since
+    lines = pl.DataFrame({"at": at, "height": height, "slope": slope})
     pieces = (instants.slice(start, PIECE) for start in range(0, max(1, len(instants)), PIECE))
-    each = ((piece - first, at.search_sorted(piece, side="right")) for piece in pieces)
-    return pl.concat(heights[line] + slopes[line] * after for after, line in each)
+    each = (piece.to_frame("at").join_asof(lines, on="at", check_sortedness=False) for piece in pieces)
+    found = [(line["height"] + line["slope"] * (line["at"] - first)) for line in each]
+    return pl.concat(found).fill_null(0)
 
 
 class WorkBlock(NamedTuple):
