@@ -125,14 +125,14 @@ class KeptTables(msgspec.Struct, frozen=True):
         if not file.exists():
             return None
         try:
-            return pl.read_ipc(_unsealed(file, f"{self.entry.name}/{file.name}"))
+            return pl.read_ipc_stream(_unsealed(file, f"{self.entry.name}/{file.name}"))
         except (OSError, ValueError, pl.exceptions.PolarsError):
             shutil.rmtree(self.entry, ignore_errors=True)
             return None
 
     def put(self, name: str, table: pl.DataFrame) -> None:
         file, written = self._file(name), io.BytesIO()
-        table.write_ipc(written, compression="zstd")
+        table.write_ipc_stream(written, compression="zstd")
         content = written.getvalue()
         with suppress(OSError):
             seal = trust.seal(f"{self.entry.name}/{file.name}", content)
