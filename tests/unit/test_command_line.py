@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kinetoscope.cli import parse
 from kinetoscope.cli._many import settle
 from kinetoscope.progress import answered
+from kinetoscope.trace import cache
 
 OURS = st.lists(
     st.sampled_from(
@@ -94,11 +95,16 @@ def test_an_option_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[st
     assert "there is no option --warmupz; did you mean --warmup" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("size", "expected"), [(23 << 20, "1"), (25 << 20, None)])
-def test_small_inputs_get_one_thread_for_tables(
-    size: int, expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("size", "kept", "expected"),
+    [(23 << 20, 0, "1"), (25 << 20, 0, None), (25 << 20, 1, None), (25 << 20, 2, "1"), (513 << 20, 2, None)],
+)
+def test_small_inputs_and_kept_ones_get_one_thread_for_tables(
+    size: int, kept: int, expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "environ", {})
+    of_kept = [str(tmp_path / f"rank{rank}.json") for rank in range(kept)]
+    monkeypatch.setattr(cache, "is_kept", lambda path: str(path) in of_kept)
     for rank in range(2):
         with (tmp_path / f"rank{rank}.json").open("wb") as trace:
             trace.truncate(size // 2)

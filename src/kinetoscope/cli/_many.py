@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 # Tables of a thousand ranks come and go by the column: threads share what is free, and it is kept less long.
 OF_MANY = {"_RJEM_MALLOC_CONF": "dirty_decay_ms:50,muzzy_decay_ms:0,narenas:1"}
-# Of short tables a second thread costs more than it does: a tenth of the whole report of eight small ranks.
+# Of short tables a second thread costs more than it does: a tenth of the report of eight small ranks. Of
+# kept tables, of traces of so many bytes of JSON, it costs a twentieth: analyses alone are left to do.
 ONE_THREAD = ("POLARS_MAX_THREADS", "1")
+KEPT = 512 << 20
 # glibc's allocator, which has Python's large objects, keeps them likewise: where traces are large, those of
 # so many bytes are mapped one by one.
 LARGE = 16 << 20
@@ -33,6 +35,7 @@ def settle(inputs: Sequence[str]) -> None:
     from kinetoscope.errors import InputError
     from kinetoscope.fleet.worker import allocator
     from kinetoscope.sources.paths import FEW, Found, are_small, find, is_remote
+    from kinetoscope.trace.cache import is_kept
 
     size, found = 0, Found()
     with suppress(OSError, InputError):  # who reads it says what is wrong
@@ -41,7 +44,9 @@ def settle(inputs: Sequence[str]) -> None:
     is_many = found.are_many or len(found.parts) > FEW
     settings = OF_MANY if is_many else allocator(max(1, (os.cpu_count() or 1) // 2))
     os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
-    if are_small(found.traces):
+    if are_small(found.traces) or (
+        are_small(found.traces, KEPT) and all(is_kept(Path(one.url)) for one in found.traces)
+    ):
         os.environ.setdefault(*ONE_THREAD)
     if size > LARGE:
         with suppress(ImportError, AttributeError, OSError, TypeError):  # another C library

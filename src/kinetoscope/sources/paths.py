@@ -138,13 +138,13 @@ def _is_snapshot(url: str) -> bool:
         return False
 
 
-def are_small(traces: Sequence[TraceFile]) -> bool:
+def are_small(traces: Sequence[TraceFile], most: int = SMALL) -> bool:
     """Whether there are traces here, with so few events in all that a call of Polars takes microseconds."""
     try:
         sizes = [os.path.getsize(one.url) * (1 if one.url.endswith(".json") else PACKED) for one in traces]
     except OSError:  # in a bucket, or gone
         return False
-    return 0 < sum(sizes) <= SMALL
+    return 0 < sum(sizes) <= most
 
 
 def recordings_in(item: Path) -> list[Path]:

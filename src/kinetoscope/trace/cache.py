@@ -167,6 +167,12 @@ def _entry(path: Path, part: int | None) -> Path | None:
     return home(path) / name
 
 
+def is_kept(path: Path) -> bool:
+    """Whether the tables of a file, of one trace, were kept."""
+    folder = _entry(path, None)
+    return folder is not None and folder.is_dir()
+
+
 def is_off() -> bool:
     return os.environ.get("KINETOSCOPE_CACHE") == "0"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import polars as pl
 import pytest
 from msgspec.structs import replace
 
@@ -55,7 +56,7 @@ def test_the_report_of_many_events_is_that_of_few_and_what_is_large_in_it_is_let
     paths = sorted(path.glob("ddp_straggler*")) if path.is_dir() else [path]
     few = build(load(*paths))
     monkeypatch.setattr(report_of, "LARGE", 0)
-    monkeypatch.setattr(report_of, "cores", lambda: 1)
+    monkeypatch.setattr(report_of, "FEW", pl.thread_pool_size())
     run = replace(
         load(*paths), traces=tuple(map(replace, load(*paths).traces))
     )  # nothing is remembered of it

@@ -92,8 +92,11 @@ def test_damages_are_remembered(tmp_path: Path) -> None:
 
 def test_a_changed_file_is_parsed_again(tmp_path: Path) -> None:
     path = write(tmp_path / "t.json", "a")
+    assert not cache.is_kept(path)
     read(path)
+    assert cache.is_kept(path)
     write(path, "b")
+    assert not cache.is_kept(path)
     assert read(path).host_events["name"].to_list() == ["b"]
 
 

@@ -22,7 +22,6 @@ from kinetoscope.document.collect import devices, findings, kernels, memory, ran
 from kinetoscope.findings.ledger import Job
 from kinetoscope.proof.measured import Measurements, measurements
 from kinetoscope.sources.run import LoadedRun
-from kinetoscope.trace.workers import cores
 
 # From so many events on, two analyses at a time take half a gigabyte more, and on few cores gain nothing.
 LARGE, FEW = 2_000_000, 2
@@ -32,7 +31,7 @@ def build(run: LoadedRun, *, page: bool = False) -> Report:
     """Run every analysis and put the results together; the findings take as long as all the rest, and are
     looked for at the same time where memory is no matter. ``page``: with all events and all generated code.
     """
-    is_large = sum(trace.source.events for trace in run.traces) > LARGE and cores() <= FEW
+    is_large = sum(trace.source.events for trace in run.traces) > LARGE and pl.thread_pool_size() <= FEW
     proven = measurements(run)
     if is_large:
         _asked_first(run)
