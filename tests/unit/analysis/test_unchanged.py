@@ -19,6 +19,8 @@ from kinetoscope.sources.run import LoadedRun
 
 DEFINED = """
 from torch import zeros
+import numpy as np
+from numpy.random import uniform
 import torch
 import torch.nn.functional as F
 
@@ -69,6 +71,11 @@ class Classifier:
         sums.add_(self.names)
         return sum(self.encoder(self.names))
 
+    def filled_part(self, batch):
+        latest = self.latest
+        latest[0] = batch[0]
+        return zeros(self.latest)
+
     def filled_for(self, names):
         return [zeros([name]) for name in names]
 
@@ -115,6 +122,42 @@ def cosines(asked, known, dim=0):
 
 def predict(classifier, batch, names):
     return classifier.encoder(names)
+
+
+def triangles(size, bands):
+    edges = np.linspace(0, size, bands + 2)
+    weights = np.zeros((bands, size))
+    for i in range(bands):
+        low, high = edges[i], edges[i + 2]
+        weights[i] = np.maximum(low, high).astype(np.float32)
+    return weights
+
+def noisy(size):
+    weights = np.zeros(size)
+    for i in range(size):
+        weights[i] = np.random.rand()
+    return weights
+
+def filled(batch, size):
+    weights = np.zeros(size)
+    for i in range(size):
+        weights[i] = batch[0]
+    return weights
+
+def counted_up(size):
+    seen.append(size)
+    return np.zeros(len(seen))
+
+def kept_or_not(batch):
+    if batch[0] > 5:
+        return np.zeros(2)
+    return np.zeros(3)
+
+seen, kept = [], {}
+
+def tabled(batch, size, bands):
+    kept[batch[0], size] = torch.zeros(len(triangles(size, bands)))
+    return kept
 
 
 def main(data):
@@ -278,7 +321,19 @@ def test_what_may_be_new_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         ("x = torch.zeros(prompts + batch)", False),
         ("x = torch.randn(len(prompts))", False),
         ("x = classifier.filled_for(batch)", False),
-        ("x = [zeros([name]) for name in prompts]", False),  # whose passes may be steps
+        ("x = [zeros([name]) for name in prompts]", True),
+        ("x = [(mark(), zeros([name])) for name in prompts]", False),  # whose passes are the steps
+        ("x = torch.zeros(len(triangles(4, 3)))", True),
+        ("x = torch.zeros(len(triangles(batch[0], 3)))", False),
+        ("x = torch.zeros(len(noisy(4)))", False),
+        ("x = classifier.filled_part(batch)", False),  # what another name holds as well
+        ("x = torch.zeros(len([uniform() for name in prompts]))", False),
+        ("x = torch.zeros(len(filled(batch, 4)))", False),
+        ("x = torch.zeros(len(filled(prompts, 4)))", True),
+        ("x = torch.zeros(len(counted_up(4)))", False),  # which keeps what it saw
+        ("x = torch.zeros(len(kept_or_not(batch)))", False),
+        ("x = [tabled(batch, *sizes) for sizes in ((4, 3), (8, 2))]", True),  # a dictionary's item
+        ("x = [tabled(batch, *batch, size) for size in (4, 3)]", False),
         ("x = predict(classifier, batch, prompts)", False),  # which may be another in each step
         ("encoder(prompts)", False),  # nothing is kept of it
         ("batch[0] = zeros(prompts)", False),
@@ -290,7 +345,26 @@ def test_lines_that_make_the_same_of_the_same(
     monkeypatch.chdir(tmp_path)
     run, text = second_step(body, tmp_path)
     lines = {body, "return [zeros([name]) for name in names]"}
+    lines.add("return zeros(self.latest)")
+    lines.add("kept[batch[0], size] = torch.zeros(len(triangles(size, bands)))")
     assert bool(lines.intersection(_lines(unchanged_lines(run)[0], text))) == found
+
+
+def test_functions_that_are_called_for_what_is_the_same_run_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    body = "x = torch.zeros(len(triangles(4, 3))); y = tabled(batch, 4, 3)"
+    run, text = second_step(body.replace("; ", "\n            "), tmp_path)
+    same = unchanged_lines(run)[0]
+    by_text = dict(zip(_lines(same, text), same.values(), strict=True))
+    assert _lines(by_text["x = torch.zeros(len(triangles(4, 3)))"], text) == [
+        "x = torch.zeros(len(triangles(4, 3)))"  # and not the lines of what another calls as well
+    ]
+    alone, text = second_step("x = torch.zeros(len(triangles(4, 3)))", tmp_path)
+    (within,) = [one for one in unchanged_lines(alone)[0].values() if len(one) > 1]
+    assert _lines(within, text)[0] == "edges = np.linspace(0, size, bands + 2)"
+    assert len(within) == 7
 
 
 NORMALIZED = "return F.normalize(asked, dim=dim), F.normalize(known, dim=dim)"

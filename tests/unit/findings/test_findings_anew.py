@@ -143,10 +143,18 @@ def test_a_policy_that_acts_gets_new_inputs() -> None:
     assert not list(repeated_work.find(distillation().view(found_by="iteration")))
 
 
-def with_source(folder: Path, program: Eager, source: str, *called: tuple[str, int]) -> RankView:
+def with_source(
+    folder: Path,
+    program: Eager,
+    source: str,
+    *called: tuple[str, int],
+    functions: dict[int, str] | None = None,
+) -> RankView:
     """The program with its source, and ops with the lines that call them in a step."""
-    view = program.view()
-    lines = traces.noted(*((name, f"program.py({number}): <module>") for name, number in called))
+    view, names = program.view(), functions or {}
+    lines = traces.noted(
+        *((op, f"program.py({number}): {names.get(number, '<module>')}") for op, number in called)
+    )
     (folder / "kept.json").write_bytes(msgspec.json.encode(Program(files={"/home/program.py": source})))
     kept = Manifest(ranks=(RankRecord(rank=0, program="kept.json"),))
     return RankView(LoadedRun((view.trace,), kept, folder=folder, lines={0: lines}), view.trace)
@@ -424,6 +432,46 @@ def test_what_is_copied_again_in_each_step_may_be_kept_on_the_device(tmp_path: P
 )
 def test_what_is_new_is_copied(tmp_path: Path, program: dict[str, Any]) -> None:
     assert not list(repeated_work.find(search(tmp_path, **program)))
+
+
+TABLES = """
+import numpy as np
+import torch
+model, data = made()
+def table(size):
+    x = np.linspace(0, 1, size)
+    return np.outer(x, x)
+for batch in data:
+    known = torch.from_numpy(table(512)).to("cuda")
+    best = model(batch) @ known
+"""
+
+
+def tabled(folder: Path, source: str = TABLES) -> RankView:
+    """Steps that make a table in Python for 400 µs, copy it, and multiply."""
+    program = Eager()
+    for _ in range(STEPS):
+        program.run("aten::mm", kernel=GEMM, us=100)
+        program.at += 400
+        program.run("aten::to", kernel="Memcpy HtoD (Pageable -> Device)", us=10, bytes=1_000_000)
+        program.run("aten::matmul", kernel=GEMM, us=100)
+        program.step()
+    python = ("", 9), *[("", 6)] * 4, ("", 7)
+    functions = {6: "table", 7: "table"}
+    ops = ("aten::mm", 10), *python, ("aten::to", 9), ("aten::matmul", 10)
+    return with_source(folder, program, source, *ops, functions=functions)
+
+
+def test_tables_that_python_makes_again_go_with_the_time_that_it_takes(tmp_path: Path) -> None:
+    (finding,) = repeated_work.find(tabled(tmp_path))
+    assert finding.title.startswith("Each step makes 1.00 MB on the host and copies them to the device")
+    assert finding.source == "program.py:9"
+    assert finding.saving.us == pytest.approx(340, abs=10)  # 440 until the second product, less the first
+
+
+@pytest.mark.parametrize("new", ["np.random.rand(size)", "np.linspace(0, 1, size) * data.pop()"])
+def test_tables_that_are_new_are_none(tmp_path: Path, new: str) -> None:
+    assert not list(repeated_work.find(tabled(tmp_path, TABLES.replace("np.linspace(0, 1, size)", new))))
 
 
 CORPUS = """

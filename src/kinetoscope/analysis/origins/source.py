@@ -6,7 +6,7 @@ import ast
 import builtins
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import polars as pl
@@ -28,6 +28,8 @@ WRITES = re.compile(
 )
 # Names of objects that give something new each time.
 GIVES_NEW = re.compile(r"(?i)iter|loader|batches|stream|queue|generator|sampler|cursor|env")
+NUMBERS = ("numpy", "math", "scipy", "librosa")
+DRAW = ("random", "stats")  # parts of them that give other numbers each time
 AS_OBJECT = ("__call__", "forward")  # functions that are called by the name of their object
 
 
@@ -108,6 +110,8 @@ class ProgramFile:
         self.function: dict[ast.stmt, Function | None] = {}
         self.parts: defaultdict[ast.stmt, list[ast.AST]] = defaultdict(list)
         self.imported, self.of_torch, self.shared = set(dir(builtins)), set[str](), set[str]()
+        self.of_numbers = set[str]()  # of libraries whose functions compute what they are given
+        self.dictionaries = set[str]()  # names and attributes that are made as such
         self.resumed = set[Function]()  # generators, which go on where they were
         self._visit(ast.parse(text), None, None)
 
@@ -128,10 +132,29 @@ class ProgramFile:
                 name = (child.asname or child.name).partition(".")[0]
                 self.imported.add(name)
                 of = node.module if isinstance(node, ast.ImportFrom) else child.name
-                if of and of.partition(".")[0] == "torch":
+                library, _, part = (of or "").partition(".")
+                if library == "torch":
                     self.of_torch.add(name)
+                elif library in NUMBERS and part not in DRAW:
+                    self.of_numbers.add(name)
+            elif isinstance(child, ast.Assign):
+                self.dictionaries |= set(_dictionaries(child))
             elif isinstance(child, (ast.Yield, ast.YieldFrom)) and function is not None:
                 self.resumed.add(function)
+
+
+def _dictionaries(assigns: ast.Assign) -> Iterator[str]:
+    """The names that a statement binds to dictionaries."""
+    for target in assigns.targets:
+        pairs = (
+            zip(target.elts, assigns.value.elts, strict=False)
+            if isinstance(target, ast.Tuple) and isinstance(assigns.value, ast.Tuple)
+            else [(target, assigns.value)]
+        )
+        for one, value in pairs:
+            made = isinstance(value, ast.Call) and last_name(value.func) in ("dict", "defaultdict")
+            if made or isinstance(value, (ast.Dict, ast.DictComp)):
+                yield last_name(one)
 
 
 class ProgramFiles:

@@ -3,9 +3,9 @@ same of the same, by the program's own source.
 
 A name or an attribute is the same in the next step where no line of the step binds it, writes into it or
 hands it to a call for its effect, an argument of a function where its callers pass what is the same, an item
-of a loop within the step where what that goes through is, and what a function of torch gives where its
-arguments are. What other expressions give may be new each time. What another thread writes, or a library, is
-not seen.
+of a loop within the step where what that goes through is, and what a function of torch or NumPy gives where
+its arguments are, or one of the program's own where all that it binds and asks is. What other expressions
+give may be new each time. What another thread writes, or a library, is not seen.
 """
 
 from __future__ import annotations
@@ -48,11 +48,21 @@ CONVERTS = re.compile(
     r"|flatten|(un)?squeeze|expand|repeat|permute|transpose|t|tokenize|tokenizer"
     r"|range|len|zip|enumerate|list|tuple|reversed|sorted|min|max|sum|int|float"
 )
-# Functions of torch that give something else each time.
-DRAWS = re.compile(r"rand|normal$|bernoulli|multinomial|poisson|dropout|empty|load|seed|state")
+# Methods that give the same again for the same, besides.
+COMPUTES = re.compile(
+    r"astype|numpy|copy|clone|abs|log|log10|exp|sqrt|sin|cos|square|mean|cumsum|clip|clamp|round"
+)
+# Functions of torch and of libraries for numbers that give something else each time.
+DRAWS = re.compile(
+    r"rand|normal$|bernoulli|multinomial|poisson|dropout|empty|load|seed|state|from(file|regex|txt)|memmap|read"
+)
+# Functions whose result is new memory.
+MAKES = re.compile(r"(zeros|ones|full|eye)(_like)?|array|arange|linspace|dict|list")
+OF_PLACE = ("device", "dtype")  # attributes that a tensor keeps from step to step, whatever is in it
 # Expressions of which a part may not be evaluated, or several times.
 MAY_NOT_RUN = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.comprehension)
-DEEPEST = 8  # functions whose arguments are followed
+DEEPEST = 12  # names that are made of others, and functions whose arguments are followed
+MOST = 10_000  # names that are looked at for one line
 
 SCHEMA = {"lane": pl.UInt32, "start_ns": pl.Int64, "end_ns": pl.Int64, "module": pl.String, "line": pl.String}
 # By function and name, what is bound to it; None: what is not known.
@@ -74,13 +84,15 @@ def unchanged_calls(run: LoadedRun) -> Mapping[int, pl.DataFrame]:
 
 
 @remembered
-def unchanged_lines(run: LoadedRun) -> Mapping[int, list[str]]:
+def unchanged_lines(run: LoadedRun) -> Mapping[int, Mapping[str, list[str]]]:
     """By rank whose lines were noted, the lines (``train.py:12``) of statements in the step with lines that
-    bind or return what torch makes of the same as in the step before."""
-    return {
-        rank: [str(place) for place in sorted(set(step.places)) if step.makes_same(place)]
-        for rank, (step, _) in _followed(run).items()
-    }
+    bind or return what torch makes of the same as in the step before, and those that run for nothing else:
+    of the functions that they alone call."""
+    found = dict[int, Mapping[str, list[str]]]()
+    for rank, (step, _) in _followed(run).items():
+        same = [place for place in sorted(set(step.places)) if step.makes_same(place)]
+        found[rank] = {str(place): [str(one) for one in step.runs_for(place)] for place in same}
+    return found
 
 
 @remembered
@@ -134,12 +146,14 @@ class _LinedStep:
         self.times, self.places = list[int](), list[FileLine]()
         self.within, self.ended = list[Function | None](), set[Function | None]()
         self.callers: defaultdict[Function, set[FileLine]] = defaultdict(set)
+        self.home = dict[Function, ProgramFile]()  # the file of each function that is called
         self.following = set[tuple[Function | None, str]]()
+        self.left = MOST
         self.begun = Counter[ast.stmt | None]()  # statements, without what goes on after a call
 
     def comes_by(self, at_ns: int, place: FileLine, *, comes_back: bool) -> None:
         """The next line, which may begin a called function unless it ``comes_back`` from a module."""
-        _, statement, function = self.sources.located(place)
+        source, statement, function = self.sources.located(place)
         _, last, calling = self.sources.located(self.at)
         goes_on = statement is last  # after a call
         begins = function is not None and statement is first_of(function)
@@ -148,8 +162,9 @@ class _LinedStep:
             self.begun[statement] += 1
         if function in self.within:
             keeps = self.within.index(function) + 1
-        elif function is not None and enters and not goes_on:
+        elif function is not None and source is not None and enters and not goes_on:
             self.callers[function].add(self.at)
+            self.home[function] = source
             keeps = len(self.within)
         else:  # back in one that called these before the step
             keeps = 0
@@ -187,9 +202,22 @@ class _LinedStep:
         if source is None or not isinstance(statement, (ast.Assign, ast.Return)):
             return False
         targets = statement.targets if isinstance(statement, ast.Assign) else []
-        if any(isinstance(target, ast.Subscript) for target in targets):  # what is written into may be new
-            return False
+        parts = [target for target in targets if isinstance(target, ast.Subscript)]
+        if not {last_name(target) for target in parts} <= source.dictionaries:
+            return False  # what is written into may be new
         return statement.value is not None and all(self._each_same([statement.value], source, function))
+
+    def runs_for(self, place: FileLine) -> list[FileLine]:
+        """The line, and all of functions that are called from it alone, or from functions that are."""
+        statement = self.sources.located(place).statement
+        functions, within = set[Function](), {one for one in set(self.places) if self._in(one, statement)}
+        while new := {one for one, callers in self.callers.items() if callers <= within} - functions:
+            functions |= new
+            within |= {one for one in set(self.places) if self.sources.located(one).function in functions}
+        return sorted(within)
+
+    def _in(self, place: FileLine, statement: ast.stmt | None) -> bool:
+        return self.sources.located(place).statement is statement
 
     def gets_same(self, place: FileLine, name: str) -> list[bool]:
         """Whether each call of a function of torch in the statement of a line gets what it got in the step
@@ -211,6 +239,7 @@ class _LinedStep:
     ) -> list[bool]:
         """Whether each expression gives the same in the next step; False of what is nested too deep."""
         self.following.clear()
+        self.left = MOST
         try:
             return [self._same(node, source, function) for node in nodes]
         except RecursionError:
@@ -244,14 +273,28 @@ class _LinedStep:
     def _changed(self) -> tuple[Bound, set[str]]:
         """The names that lines of the step bind, and those that they write into."""
         bound, written = Bound(lambda: defaultdict(list)), set[str]()
+        parts = list[tuple[Function | None, ast.Name, ast.Assign]]()
         for place in set(self.places):
-            source, _, function = self.sources.located(place)
+            source, statement, function = self.sources.located(place)
             written |= source.shared if source else set()
+            part = None
+            if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+                part = getattr(statement.targets[0], "value", None)
+                if isinstance(statement.targets[0], ast.Subscript) and isinstance(part, ast.Name):
+                    parts.append((function, part, statement))
             for target in self._written(place):
                 if isinstance(target, ast.Name) and not isinstance(target.ctx, ast.Load):
                     bound[function][target.id].append(self._value(target, place))
-                else:
+                elif not isinstance(target, ast.Name) or target is not part:
                     written.add(last_name(target))
+        for function, name, statement in parts:
+            # What a function makes anew is made of its parts as well.
+            values = bound[function].get(name.id, []) if function in self.callers else []
+            anew = bool(values) and all(map(_is_new, values))
+            if anew and (function is None or name.id not in parameters(function)):
+                bound[function][name.id] += [statement.value, *_indices(statement)]
+            else:
+                written.add(name.id)
         return bound, written
 
     def _value(self, target: ast.Name, place: FileLine) -> ast.expr | None:
@@ -259,11 +302,11 @@ class _LinedStep:
         through, of which each pass has the same part in each step."""
         located = self.sources.located(place)
         _, statement, function = located
-        if isinstance(statement, ast.Assign) and statement.targets == [target]:
-            return statement.value
+        if isinstance(statement, ast.Assign) and target in ast.walk(statement.targets[0]):
+            return statement.value if len(statement.targets) == 1 else None
         loops = [node for node in located.parts if isinstance(node, (ast.For, ast.comprehension))]
         loop = next((loop for loop in loops if target in ast.walk(loop.target)), None)
-        if loop is None or function not in self.callers:
+        if loop is None or not (function in self.callers or self._begins_in_step(loop, statement, function)):
             return None
         # It may be the loop whose passes are the steps.
         if isinstance(loop, ast.For) and self.begun[loop.body[0]] < 2:
@@ -277,12 +320,42 @@ class _LinedStep:
                 return of[0] if of else None
         return through
 
+    def _begins_in_step(
+        self, loop: ast.For | ast.comprehension, statement: ast.stmt | None, function: Function | None
+    ) -> bool:
+        """Whether a step begins and ends outside of a loop of the function that makes the steps; of a
+        comprehension, which may be all that comes before its end or after its beginning, one of both."""
+        own = (self.sources.located(place) for place in self.places)
+        statements = [one.statement for one in own if one.function is function]
+        ends = (statements[0], statements[-1])
+        if isinstance(loop, ast.comprehension):
+            return any(one is not statement for one in ends)
+        inside = set(ast.walk(loop))
+        return not any(one in inside for one in ends)
+
+    def _gives_same(self, function: Function, depth: int) -> bool:
+        """Whether a function of the program gives the same in the next step: all that it asks and returns."""
+        source, name = self.home[function], (function, "return")
+        if function in source.resumed or isinstance(function, ast.AsyncFunctionDef) or name in self.following:
+            return False
+        own = [statement for statement, of in source.function.items() if of is function]
+        asked = [one.test for one in own if isinstance(one, (ast.If, ast.While))]
+        asked += [one.iter for one in own if isinstance(one, ast.For)]
+        given = [one.value for one in own if isinstance(one, ast.Return) and one.value is not None]
+        if not given or any(isinstance(one, (ast.Match, ast.Try, ast.With)) for one in own):
+            return False
+        self.following.add(name)
+        same = all(self._same(one, source, function, depth + 1) for one in (*asked, *given))
+        self.following.remove(name)
+        return same
+
     def _same(self, node: ast.AST, source: ProgramFile, function: Function | None, depth: int = 0) -> bool:
         """Whether an expression gives the same in the next step."""
         bound, written = self._changed
         if isinstance(node, ast.Name):
             name, values = (function, node.id), bound[function].get(node.id, [])
-            if node.id in written or GIVES_NEW.search(node.id) or depth > DEEPEST:
+            self.left -= 1
+            if node.id in written or GIVES_NEW.search(node.id) or depth > DEEPEST or self.left < 0:
                 return False
             if name in self.following:  # made of itself, which begins anew where the step enters its function
                 return function in self.callers
@@ -297,15 +370,25 @@ class _LinedStep:
             if not same or values or function is None:
                 return same
             return self._same(node, source, source.function[function], depth)
+        if isinstance(node, ast.Attribute) and node.attr in OF_PLACE:
+            return True
         if isinstance(node, ast.Attribute):
             changes = node.attr in written or node.attr in self._entered or GIVES_NEW.search(node.attr)
             return not changes and self._same(node.value, source, function, depth)
         if isinstance(node, ast.Call):
             by_name, name = isinstance(node.func, ast.Name), last_name(node.func)
-            of_torch = root(node.func) in source.of_torch
-            if not CONVERTS.fullmatch(name) and not (of_torch and name.islower() and not DRAWS.search(name)):
+            of_library = root(node.func) in source.of_torch | source.of_numbers
+            own = [one for one in self.callers if one.name == name]
+            if own and not of_library:
+                receiver = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+                parts = (*receiver, *node.args, *node.keywords)
+                known = len(own) == 1 and all(self._same(part, source, function, depth) for part in parts)
+                return known and self._gives_same(own[0], depth)
+            draws = DRAWS.search(ast.unparse(node.func) if root(node.func) in source.of_numbers else name)
+            computes = of_library and name.islower() and not draws
+            if not (CONVERTS.fullmatch(name) or COMPUTES.fullmatch(name) or computes):
                 return False
-            parts = [*([] if by_name or of_torch else [node.func]), *node.args, *node.keywords]
+            parts = [*([] if by_name or of_library else [node.func]), *node.args, *node.keywords]
             return all(self._same(part, source, function, depth) for part in parts)
         if isinstance(node, (ast.Lambda, ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)):
             return False
@@ -358,9 +441,23 @@ def _argument(call: ast.Call, called: Function, name: str) -> ast.AST | None:
     by_name = {keyword.arg: keyword.value for keyword in call.keywords}
     if name in by_name:
         return by_name[name]
-    if None in by_name or any(isinstance(one, ast.Starred) for one in call.args) or name not in places:
+    if None in by_name or name not in places:
         return None
     place = places.index(name)
+    several = next((at for at, one in enumerate(call.args) if isinstance(one, ast.Starred)), len(call.args))
+    if place - is_method >= several and several < len(call.args):  # one of their items, or of the next
+        return ast.Tuple([getattr(one, "value", one) for one in call.args[several:]], ast.Load())
     if place - is_method < len(call.args):
         return call.args[place - is_method]
     return ast.Constant(None) if place >= len(places) - len(called.args.defaults) else None
+
+
+def _is_new(value: ast.expr | None) -> bool:
+    """Whether an expression makes what nothing else holds."""
+    made = isinstance(value, ast.Call) and MAKES.fullmatch(last_name(value.func))
+    return bool(made) or isinstance(value, (ast.List, ast.Dict, ast.ListComp, ast.DictComp))
+
+
+def _indices(assigns: ast.Assign) -> list[ast.expr | None]:
+    """The indices of the parts into which a statement writes."""
+    return [target.slice for target in assigns.targets if isinstance(target, ast.Subscript)]

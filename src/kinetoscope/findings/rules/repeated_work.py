@@ -23,10 +23,11 @@ How it decides
     saved if they do.
 
     Unchanged calls: by the program's source no line of the step binds, writes into or hands out for its
-    effect what the call gets. The same is asked of lines that copy to the device what torch makes on the
-    host, and of calls of ``normalize`` without training. Modules that draw random numbers or write attributes
-    are left out; of those that learn only what they do before their first weight counts. That no other thread
-    or library writes is the condition.
+    effect what the call gets. The same is asked of lines that copy to the device what torch, NumPy or
+    functions of the program make on the host, and of calls of ``normalize`` without training. Of such
+    lines all goes: their ops, copies and waits, and the time that Python takes in them between two ops.
+    Modules that draw random numbers or write attributes are left out; of those that learn only what they
+    do before their first weight counts. That no other thread or library writes is the condition.
 
     Factorizations of one matrix of one shape, outside of optimizers and without gradients: all but one in
     each step, if it is the same matrix.
@@ -52,6 +53,7 @@ Source
 """
 
 import re
+from collections import defaultdict
 
 from kinetoscope.analysis.events.backward import in_backward, in_update, without_gradients
 from kinetoscope.analysis.events.rows import END, constant
@@ -61,6 +63,7 @@ from kinetoscope.analysis.origins.same_calls import same_calls
 from kinetoscope.analysis.origins.unchanged import unchanged_calls, unchanged_lines, unchanged_normalizations
 from kinetoscope.findings.program_lines import VERIFIED
 from kinetoscope.findings.rule import *
+from kinetoscope.findings.rules.made_on_host import waits_of_copies
 from kinetoscope.findings.rules.no_kv_cache import growing_passes
 from kinetoscope.findings.rules.pageable_copy import freeing, travelling
 from kinetoscope.trace.model import with_arguments
@@ -300,19 +303,31 @@ def _called_twice(view: RankView) -> Findings:
 
 def _copied(view: RankView) -> Findings:
     """Lines that make something on the host and copy it to the device in each step, of what none of it
-    changes; in training nothing else may come of them, as weights would."""
+    changes, with those that run for them alone; in training nothing else may come of them, as weights
+    would."""
     lines = view.lines
     if lines is None or lines.verified < VERIFIED:
         return
-    same = unchanged_lines(view.run).get(view.rank, [])
-    host = view.trace.host_events.select("id", "name", line=lines.rows["line"])
-    for _, ops in host.filter(pl.col("line").is_in(same)).group_by("line", maintain_order=True):
+    same = unchanged_lines(view.run).get(view.rank, {})
+    host = view.trace.host_events.select("id", "name", lines.rows["line"], lines.rows["function"])
+    own = host.filter(pl.col("line").is_in(list({one for within in same.values() for one in within})))
+    found = defaultdict[str, set[str]](set)
+    for line, within in sorted(same.items(), key=lambda item: -len(item[1])):
+        ops = own.filter(pl.col("line").is_in(within))
         work = view.work.filter(pl.col("op").is_in(ops["id"].implode()))
         copies = work.filter(matching(work, "name", COPIED))
-        size, memory = int(copies["bytes"].sum()) // view.steps, view.peak_and_room
-        fits = memory is None or size <= memory[1] - memory[0]
         may_learn = len(work) > len(copies) and trains(view)
-        if copies.is_empty() or may_learn or matching(ops, "name", RANDOM).any() or not fits:
+        if copies.is_empty() or may_learn or matching(ops, "name", RANDOM).any():
+            continue
+        if not any(line in others for others in found.values()):
+            found[str(own.filter(line=line)["function"].first())] |= set(within)
+    for within in found.values():
+        ops = own.filter(pl.col("line").is_in(list(within)))
+        copies = view.work.filter(
+            pl.col("op").is_in(ops["id"].implode()), matching(view.work, "name", COPIED)
+        )
+        size, memory = int(copies["bytes"].sum()) // view.steps, view.peak_and_room
+        if memory is not None and size > memory[1] - memory[0]:
             continue
         yield _same_again(
             view,
@@ -321,7 +336,20 @@ def _copied(view: RankView) -> Findings:
             "of what no line of it changes",
             advice="Make them and copy them once, before the first step, and keep them on the device.",
             snippet="kept = [pad_sequence(part).cuda() for part in parts]  # once, before the loop",
+            meanwhile=_silences(view, within),
         )
+
+
+def _silences(view: RankView, within: set[str]) -> pl.DataFrame:
+    """The time between two ops of a thread that passed mostly in one of these lines."""
+    calls = view.called.select("id", "lane", "start_ns", end_ns=END).sort("lane", "start_ns")
+    before = view.lines.rows["before"].gather(calls["id"]) if view.lines else None
+    ended = pl.col("end_ns").shift().over("lane")
+    silent = calls.with_columns(before=before).select(
+        "lane", "before", start_ns=ended, duration_ns=pl.col("start_ns") - ended
+    )
+    own = pl.col("before").str.split(" ").list.first().is_in(list(within))
+    return silent.filter(own, pl.col("duration_ns") > 0)
 
 
 def _loaded(view: RankView) -> Findings:
@@ -386,13 +414,20 @@ def _called(view: RankView, modules: pl.Series) -> str:
     return f"{modules[0]} is called {times} per {view.unit}, with inputs that no line of it changes"
 
 
-def _same_again(view: RankView, ops: pl.DataFrame, *, title: str, advice: str, snippet: str) -> Finding:
+def _same_again(
+    view: RankView, ops: pl.DataFrame, *,
+    title: str, advice: str, snippet: str, meanwhile: pl.DataFrame | None = None,
+) -> Finding:  # fmt: skip
     line = str(ops["line"][0])
     work = view.computed.filter(pl.col("op").is_in(ops["id"].implode()))
     called = view.called.filter(pl.col("id").is_in(ops["id"].implode()))
     basis = "its calls and their work"
     sent = work.filter(matching(work, "name", COPIED))
     change = savings.called(view, called) | without_host(freeing(view, sent["launch"]))
+    change |= no_wait(waits_of_copies(view, sent["launch"]))
+    if meanwhile is not None:
+        change |= without_host(meanwhile)
+        basis = "what makes and copies it, on the host and on the device"
     saving = savings.device(view, work, basis, "duration_ns", change)
     return Finding(
         subject=line,
