@@ -47,6 +47,9 @@ class Node(msgspec.Struct, frozen=True, array_like=True):
     # samples, those that were seen
     stays: int
     longest_s: float  # from the first to the last sample of the longest of those
+    # when it was first and last on the stack, in seconds since sampling began; 0 where that is not known
+    first_s: float = 0.0
+    last_s: float = 0.0
 
 
 class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +80,9 @@ def read(path: Path) -> WholeRun:
 def _is_sound(found: WholeRun) -> bool:
     nodes = found.nodes
     seconds = [found.earlier_s, found.ours_s, found.unseen_s, found.cpu_s]
-    seconds += [value for node in nodes for value in (*node.seconds, node.longest_s)]
+    seconds += [
+        value for node in nodes for value in (*node.seconds, node.longest_s, node.first_s, node.last_s)
+    ]
     counts = [value for node in nodes for value in (*node.samples, node.stays, node.line)]
     return (
         len(nodes) <= MOST_NODES

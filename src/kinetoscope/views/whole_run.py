@@ -58,7 +58,7 @@ def _steps(found: WholeRunRow) -> str:
 
 
 def _rest(found: WholeRunRow) -> Iterable[str]:
-    own = [row for row in found.phases if row.kind == "phase"]
+    own = [row for row in found.phases if row.kind in ("phase", "other-steps")]
     parts = [(row.share, names.shorten(row.title, 80)) for row in own[:NAMED]]
     others = [*own[NAMED:], *(row for row in found.phases if row.kind == "other")]
     for name, kinds in (("setup", ("importing", "setup")), ("compiling", ("compiling",))):

@@ -302,3 +302,14 @@ def test_a_program_that_waits_for_processes_of_its_own_is_said_not_to_be_recorde
     texts = [note.text for note in health(run).notes if note.code == "other-processes"]
     assert bool(texts) == said
     assert all(text.startswith("the program waits for 60% of its time") for text in texts)
+
+
+def test_a_later_phase_of_training_is_said_to_be_none_of_the_recorded_steps():
+    step = "<module> 5 train 34 Net.forward 91", "<module> 5 train 36 {optimizer}"
+    later = "<module> 6 tune 44 Net.forward 91", "<module> 6 tune 46 {optimizer}"
+    samples = Run().ticked(step[1]).sample("timed", *step, times=40).sample("after", *later, times=60)
+    record = RankRecord(rank=0, steps=StepTimings(found_by="optimizer", profiled_s=(0.03,) * 3))
+    found = trace(event("cpu_op", "aten::mm", 0, 10))
+    run = LoadedRun((found,), Manifest(ranks=(record,)), watched={0: samples.written()})
+    (text,) = (note.text for note in health(run).notes if note.code == "phase-not-recorded")
+    assert text.startswith("60% of the run after its setup is steps of tune (train.py:7), of which none was")

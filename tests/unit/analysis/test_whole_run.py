@@ -277,3 +277,63 @@ def test_lines_that_a_few_samples_of_short_steps_missed_are_no_other_phase() -> 
     assert set(found) == {"steps like the recorded ones"}
     run.sample("after", "<module> 20 decode 46 evaluate 61", times=60)
     assert "evaluate" in named(run.divided())
+
+
+TUNED = (
+    "<module> 5 main 12 train 34 Other.forward 71",
+    "<module> 5 main 12 train 35 {backward}",
+    "<module> 5 main 12 train 36 {optimizer}",
+)
+
+
+def from_line(line: int, *paths: str) -> list[str]:
+    return [path.replace("main 12", f"main {line}") for path in paths]
+
+
+def test_steps_of_a_later_phase_with_another_function_are_no_work_between_steps():
+    run = Run().ticked(STEP[3]).sample("timed", *STEP, times=10).sample("after", *STEP, times=30)
+    run.sample("after", *from_line(13, *TUNED), times=60).sample("after", EVALUATE, times=30)
+    rows = named(run.divided())
+    assert {name: row.kind for name, row in rows.items()} == {
+        STEPS: "steps",
+        "steps with Other.forward": "other-steps",
+        "evaluate": "phase",
+    }
+    assert rows["steps with Other.forward"].time_us / 1e6 == pytest.approx(EVERY_S * 180)
+    assert rows["steps with Other.forward"].title == "steps with Other.forward (train.py:7)"
+    assert rows[STEPS].time_us / 1e6 == pytest.approx(EVERY_S * 160)
+
+
+def test_steps_of_a_later_phase_of_the_same_call_are_those_after_which_the_first_do_not_come_again():
+    run = Run().ticked(STEP[3]).sample("timed", *STEP, times=10).sample("after", *STEP, times=30)
+    rows = named(run.sample("after", *TUNED, times=60).divided())
+    assert rows["steps with Other.forward"].kind == "other-steps"
+    # The lines that both call are divided as what each calls alone.
+    assert rows["steps with Other.forward"].time_us / rows[STEPS].time_us == pytest.approx(60 / 40)
+    assert rows[STEPS].share + rows["steps with Other.forward"].share == pytest.approx(1)
+
+
+def test_what_is_called_now_and_then_where_steps_call_what_they_need_is_no_other_step():
+    run = Run().ticked(STEP[3]).sample("timed", *STEP, times=10)
+    for _ in range(4):
+        run.sample("after", *STEP, times=30).sample("after", TUNED[0], times=30)
+    assert named(run.divided())["Other.forward"].kind == "phase"
+
+
+def test_steps_of_the_same_loop_called_from_another_line_are_steps():
+    run = Run().sample("before", *from_line(11, *STEP[1:]), times=5).ticked(STEP[3])
+    run.sample("timed", *STEP, times=10).sample("after", *from_line(13, *STEP), times=60)
+    assert {name: row.kind for name, row in named(run.divided()).items()} == {STEPS: "steps"}
+
+
+def test_an_evaluation_by_the_function_of_the_loop_is_a_phase():
+    run = Run().ticked(STEP[3]).sample("timed", *STEP, times=10).sample("after", *STEP, times=30)
+    run.sample("after", *from_line(13, STEP[1]), times=60)
+    assert {row.kind for row in named(run.divided()).values()} == {"steps", "phase"}
+
+
+def test_a_phase_that_trains_in_another_function_is_steps_of_another_kind():
+    run = Run().ticked(STEP[3]).sample("timed", *STEP, times=10).sample("after", *STEP, times=30)
+    tuned = [path.replace("main 12 train", "main 13 tune") for path in TUNED]
+    rows = named(run.sample("after", *tuned, times=60).divided())
+    assert (rows["steps of tune"].kind, rows["steps of tune"].where) == ("other-steps", "train.py:7")

@@ -153,6 +153,12 @@ def _phases_not_recorded(run: LoadedRun) -> Iterable[Note]:
     lesser = found.steps_share_after_setup < LESSER_PART
     for row in found.phases:
         share = row.share / after_setup if after_setup > 0 else 0.0
+        if row.kind == "other-steps" and share >= LARGE_PHASE:
+            text = (
+                f"{share:.0%} of the run after its setup is {_cut(row.title)}, of which none was recorded "
+                "(`--warmup N` says after how many steps to record)"
+            )
+            yield Note("phase-not-recorded", DEGRADED if lesser else INFO, text, rank=found.rank)
         if row.kind == "phase" and share >= LARGE_PHASE:
             function = "" if row.first_line is not None else row.name.rpartition(".")[2]
             name = NOT_A_NAME.sub("_", function)[:40] or "part"

@@ -39,14 +39,15 @@ NAMED = ("loading data", "saving")
 # What has no name of its own: it is the line that it is written in.
 NAMELESS = re.compile("<(genexpr|listcomp|setcomp|dictcomp|lambda)>$")
 
-Kind = Literal["steps", "importing", "compiling", "setup", "phase", "other"]
+Kind = Literal["steps", "other-steps", "importing", "compiling", "setup", "phase", "other"]
 
 
 class RunPhase(msgspec.Struct, frozen=True, kw_only=True):
     """One phase of the run; phases of one run sum to ``WholeRunRow.time_us``."""
 
     name: str  # a function, lines, or what torch or Python does
-    # ``setup`` ran mostly before the first step; ``other`` is what takes a hundredth each, or less
+    # ``other-steps`` are an optimizer's of another phase, with a function in place of one that the recorded
+    # steps call; ``setup`` ran mostly before the first step; ``other`` takes a hundredth each, or less
     kind: Kind
     time_us: float
     share: float
@@ -189,6 +190,7 @@ class _Part(msgspec.Struct):
     lines: list[int] = msgspec.field(default_factory=list[int])
     nodes: list[int] = msgspec.field(default_factory=list[int])  # the functions that it is
     in_loop: bool = False  # it is below the function of the loop, and may be a part of the steps
+    trains: bool = False  # it is steps of another kind
 
     @property
     def total_s(self) -> float:
@@ -204,6 +206,11 @@ class _Part(msgspec.Struct):
         self.samples += other.samples
         self.stays += other.stays
         self.longest_s = max(self.longest_s, other.longest_s)
+
+    def share(self, of: float) -> _Part:
+        """A part of it, by time."""
+        seconds: dict[Period, float] = {period: of * self.seconds[period] for period in PERIODS}
+        return _Part(seconds, round(of * self.samples), trains=True)
 
     def take(self, other: _Part) -> None:
         for period in PERIODS:
@@ -266,7 +273,15 @@ class _Phases:
         self.in_steps: list[int] = []  # nodes whose own samples are of the steps
         self.parts: dict[_Key, _Part] = {(IMPORTING, "", 0): _Part(), (COMPILING, "", 0): _Part()}
         self.sides: dict[_Key, int] = {}  # of lines by themselves: where they are
+        # Functions that the loop calls for a time where its steps call others, and those others.
+        self.instead: list[tuple[int, list[int]]] = []
         self.on_path = {tree.nodes[node].place for node in path if tree.is_function(node)}
+        # The functions in which the optimizer of the steps is seen to step, which they all have.
+        above = set[int]()
+        for node in reversed(range(len(tree.nodes))):
+            if tree.does(node) in always or node in above:
+                above.add(tree.nodes[node].parent)
+        self.training = {node for node in above if tree.is_function(node)}
         seen = (node for node in range(len(tree.nodes)) if tree.samples_of([node], periods))
         self.seen = {tree.nodes[node].place for node in seen if tree.is_function(node)}
 
@@ -293,6 +308,75 @@ class _Phases:
         for key, side in self.sides.items():
             if (line := self.parts.pop(key, None)) is not None:
                 self._into((*key[:2], side), line, in_loop=True)
+        self._divide_loop()
+
+    def _divide_loop(self) -> None:
+        """Where the loop calls one function for a time and then another one: what is of other steps."""
+        if not self.instead:
+            return
+        others, usual = _Part(trains=True), _Part()
+        for node, _ in self.instead:
+            others.add(_part(self.tree, node))
+        for node in {one for _, siblings in self.instead for one in siblings}:
+            usual.add(_part(self.tree, node))
+        self.steps.take(usual)
+        part = others.total_s / (others.total_s + usual.total_s)
+        shared = self.steps.share(part)
+        self.steps.take(shared)
+        self.steps.add(usual)
+        others.add(shared)
+        self._add_other_steps([node for node, _ in self.instead], others)
+
+    def _add_other_steps(self, known_by: list[int], part: _Part, how: str = "with") -> None:
+        """Steps of another kind, by their function, or that of most time in place of which the others have
+        another one."""
+        node = max(known_by, key=lambda one: sum(self.tree.seconds[one]))
+        place = self.tree.places[self.tree.nodes[node].place]
+        key = (f"steps {how} {function_name(place)}", place.file, place.line)
+        self.parts.setdefault(key, _Part(trains=True)).add(part)
+
+    def _below_lines(self, node: int) -> Iterator[int]:
+        """The nodes that the lines of a function call."""
+        for line in self.tree.children[node]:
+            yield from self.tree.children[line] if self.tree.place(line) is None else (line,)
+
+    def _called_again(self, again: int) -> None:
+        """Another call of the loop's function, in which an optimizer steps as well: it is steps like the
+        recorded ones, or, where functions take the place of some that those call, of another kind."""
+        tree, part, instead = self.tree, _Part(), list[int]()
+
+        def walk(known: int, node: int) -> None:
+            part.add(_part(tree, node, alone=True))
+            same = {self._key(child): child for child in tree.children[known]}
+            for child in tree.children[node]:
+                usual = same.get(self._key(child), -1)
+                if self._apart(child):
+                    continue
+                if tree.does(child) in self.always or (usual >= 0 and self._timed(usual)):
+                    walk(usual, child) if usual >= 0 else part.add(_part(tree, child))
+                elif tree.is_function(child) and self._functions(tree.children[known]):
+                    part.add(_part(tree, child))
+                    instead.append(child)
+                else:
+                    for one in self._named(child):
+                        self._add(one, _part(tree, one), in_loop=True)
+
+        walk(self.path[-1], again)
+        replaced_s = sum(sum(tree.seconds[node]) for node in instead)
+        if replaced_s and (1 - replaced_s / part.total_s) ** self.evidence < MISSED:
+            self._add_other_steps(instead, part)
+        else:
+            self.steps.add(part)
+
+    def _key(self, node: int) -> tuple[int, int]:
+        return self.tree.nodes[node].place, self.tree.nodes[node].line
+
+    def _timed(self, node: int) -> bool:
+        return self.tree.samples_of([node], self.periods) > 0
+
+    def _functions(self, nodes: list[int]) -> list[int]:
+        """The functions among nodes that steps were seen in."""
+        return [node for node in nodes if self.tree.is_function(node) and self._timed(node)]
 
     def _is_of_steps(self, part: _Part, loop_s: float, of: int) -> bool:
         """Whether a part that no sample of the steps shows is one of theirs all the same: it is so small that
@@ -319,13 +403,28 @@ class _Phases:
         if not self._apart(node):
             at = [node, *(self.tree.children[node] if self.tree.place(node) is None else ())]
             always = any(self.tree.does(one) in self.always for one in at)
-            if not always and not self.tree.samples_of([node], self.periods):
+            if not always and not self._timed(node):
+                if usual := self._instead_of(node):
+                    self.instead.append((node, usual))
+                    return
                 for child in self._named(node):
                     self._add(child, _part(self.tree, child), in_loop=True)
                 return
             self._count(node)
             for child in self.tree.children[node]:
                 self._in_steps(child)
+
+    def _instead_of(self, node: int) -> list[int]:
+        """The functions that steps call at the line at which a function was called, if it came only once they
+        did not come any more, or before, and the optimizer went on."""
+        if not self.always or not self.tree.is_function(node) or self.tree.nodes[node].parent < 0:
+            return []
+        one = self.tree.nodes[node]
+        usual = self._functions(self.tree.children[one.parent])
+        first_s = min((self.tree.nodes[other].first_s for other in usual), default=0.0)
+        last_s = max((self.tree.nodes[other].last_s for other in usual), default=0.0)
+        apart = one.first_s > last_s > 0 or 0 < one.last_s < first_s
+        return usual if apart else []
 
     def _count(self, node: int) -> None:
         """Count what was seen at a node itself to the steps."""
@@ -347,6 +446,13 @@ class _Phases:
         than those of the steps."""
         if self._apart(node):
             return
+        if node in self.training:
+            if self.tree.nodes[node].place == self.tree.nodes[self.path[-1]].place:
+                self._called_again(node)
+                return
+            if any(self.tree.does(below) in self.always for below in self._below_lines(node)):
+                self._add_other_steps([node], _part(self.tree, node), "of")
+                return
         if self.tree.is_function(node) and self.tree.nodes[node].place in self.on_path:
             # It runs whatever it is given: a timer, a retry; what it was given names the phase.
             for child in self.tree.children[node]:
@@ -491,6 +597,7 @@ def _rows(found: _Phases, total_s: float) -> list[RunPhase]:
             joined.add(part)
             continue
         kind: Kind = "setup" if part.seconds["before"] > part.later_s else "phase"
+        kind = "other-steps" if part.trains else kind
         where = where_it_is(SampledPlace(file, name, line)) if file else None
         if name in (IMPORTING, COMPILING) and not file:
             kind = "importing" if name == IMPORTING else "compiling"

@@ -207,6 +207,8 @@ class Tree:
         self.stays: list[int] = []
         self.longest_s: list[float] = []
         self.since: list[float] = []
+        self.first_s: list[float] = []
+        self.last_s: list[float] = []
         self.stack: list[int] = []  # the nodes of the last sample
 
     def add(self, path: list[Key], period: Period, now_s: float, seconds: float) -> None:
@@ -222,6 +224,8 @@ class Tree:
                 self.since[node] = now_s
             else:
                 self.longest_s[node] = max(self.longest_s[node], now_s - self.since[node])
+            self.first_s[node] = self.first_s[node] or now_s
+            self.last_s[node] = now_s
         self.stack = stack
 
     def nodes(self, path: list[Key]) -> list[int]:
@@ -244,7 +248,7 @@ class Tree:
             place = self.numbers.setdefault(key, len(self.places))
             if place == len(self.places):
                 self.places.append(SampledPlace(*key))
-        for column in (*self.seconds.values(), self.longest_s, self.since):
+        for column in (*self.seconds.values(), self.longest_s, self.since, self.first_s, self.last_s):
             column.append(0.0)
         for column in (*self.samples.values(), self.stays):
             column.append(0)
@@ -269,12 +273,12 @@ class Tree:
             zip(*map(list, self.seconds.values()), strict=False),
             zip(*map(list, self.samples.values()), strict=False),
             list(self.stays),
-            list(self.longest_s),
+            zip(*map(list, (self.longest_s, self.first_s, self.last_s)), strict=False),
             strict=False,
         )
         nodes = tuple(
-            Node(*of, tuple(round(s, 6) for s in seconds), samples, stays, round(longest, 6))  # pyright: ignore[reportArgumentType]
-            for of, seconds, samples, stays, longest in columns
+            Node(*of, tuple(round(s, 6) for s in seconds), samples, stays, *(round(s, 6) for s in times))  # pyright: ignore[reportArgumentType]
+            for of, seconds, samples, stays, times in columns
         )
         return places, nodes
 

@@ -161,7 +161,9 @@ def _between_steps(view: RankView) -> Findings:
     """Phases of the run that are no part of a step."""
     watched = view.watched
     phases = [] if watched is None else watched.phases
-    steps_us = sum(phase.time_us for phase in phases if phase.kind in ("steps", "phase", "other"))
+    steps_us = sum(
+        phase.time_us for phase in phases if phase.kind in ("steps", "other-steps", "phase", "other")
+    )
     about = 0 if watched is None else watched.about_steps or 0
     of_round, regular = None, _round(view)
     if regular is not None and about:
