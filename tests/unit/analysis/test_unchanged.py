@@ -37,6 +37,15 @@ class Counter(Module):
         self.seen = x
         return x
 
+class Model(Module):
+    # Its encoder gets the same; the line that calls it converts what is new.
+
+    def __init__(self):
+        self.encoder = Encoder()
+
+    def forward(self, x, names):
+        return self.encoder(names)
+
 class Classifier:
     def __init__(self, names):
         self.encoder, self.counter, self.names = Encoder(), Counter(), names
@@ -163,6 +172,7 @@ def tabled(batch, size, bands):
 def main(data):
     classifier, prompts, total = Classifier([1, 2]), [3, 4], [0]
     encoder = classifier.encoder
+    model = Model()
     features, twice, data_iter = Features(encoder, Head()), Features(encoder, encoder), iter(data)
     for photo in data[:1]:
         for batch in data:
@@ -268,6 +278,10 @@ def second_step(body: str, folder: Path) -> tuple[LoadedRun, str]:
         ("classifier.looped(prompts)", "self.encoder([name])"),  # each the same as in the step before
         ("classifier.nested(batch)", "x = picked(layer(self.names)), picked(layer(self.latest))"),
         ("classifier.paired(2 * batch)", "x = encoder(name)"),
+        (
+            "words = tokenize(batch)\n            x = model(words.to('cuda'), prompts)",
+            "return self.encoder(names)",
+        ),
     ],
 )
 def test_what_no_line_of_the_step_changes_is_the_same_in_the_next(

@@ -33,6 +33,7 @@ def training(
     us: float = 2.0,
     learns: bool = False,
     reads: int = 0,
+    way: str = "Memcpy DtoH (Device -> Pageable)",
     differs: bool = False,
     on_cpu: bool = False,
     scored_us: float = 0.0,
@@ -48,7 +49,7 @@ def training(
             other = differs and step == STEPS - 1
             program.note("aten::narrow" if other else "aten::select")
             for number in range(EACH):
-                read = {"kernel": "Memcpy DtoH (Device -> Pageable)", "bytes": 4} if number < reads else {}
+                read = {"kernel": way, "bytes": 4} if number < reads else {}
                 name = "aten::item" if number < reads else op
                 name = {"aten::item": "aten::is_nonzero", "aten::mul": "aten::add"}[name] if other else name
                 sequence = program.number if learns else None
@@ -205,6 +206,14 @@ def test_a_loop_that_reads_is_told_so_once(tmp_path: Path) -> None:
     assert finding.saving.us == pytest.approx(9 * (2 + EACH * 20), rel=0.03)
     unknown = training(tmp_path, source="", reads=1)
     assert [found.subject for found in results_on_host.find(unknown)] == ["loop"]
+
+
+def test_a_loop_that_writes_numbers_into_a_tensor_of_the_device_could_be_one(tmp_path: Path) -> None:
+    view = training(tmp_path, reads=EACH, way="Memcpy HtoD (Pageable -> Device)")
+    (finding,) = looped_ops.find(view)
+    assert "10 passes per step of 6 small copies each" in finding.title
+    assert "Read" not in finding.advice
+    assert finding.saving.us == pytest.approx(9 * (2 + EACH * 20), rel=0.03)
 
 
 def test_a_loop_that_is_known_in_some_steps_alone_reads_in_all(tmp_path: Path) -> None:

@@ -403,7 +403,7 @@ class _LinedStep:
             return False
         calls = _calls(source, statement)
         if called.name in AS_OBJECT:
-            calls = [call for call in calls if not WRITES.fullmatch(last_name(call.func))]
+            calls = [call for call in calls if not _of_tensors(call)]
         else:
             named = [call for call in calls if last_name(call.func) == called.name]
             calls = named or [call for call in calls if _may_call(call, called)]  # by an attribute
@@ -417,6 +417,13 @@ def _calls(source: ProgramFile, statement: ast.stmt) -> list[ast.Call]:
     """The calls of names, and of their attributes, that are neither imported nor of Python itself."""
     calls = [node for node in source.parts[statement] if isinstance(node, ast.Call)]
     return [call for call in calls if (name := root(call.func)) and name not in source.imported]
+
+
+def _of_tensors(call: ast.Call) -> bool:
+    """Whether a call is of a method that tensors have, and so of no module."""
+    name = last_name(call.func)
+    converts = isinstance(call.func, ast.Attribute) and CONVERTS.fullmatch(name)
+    return bool(converts or WRITES.fullmatch(name))
 
 
 def _may_call(call: ast.Call, called: Function) -> bool:

@@ -16,8 +16,8 @@ How it decides
     that it calls do nothing of the kind. Sums, and lists that are appended to, are no results that another
     pass needs; nor is the state of ``nn.GRU``, ``nn.LSTM`` or ``nn.RNN`` that each call hands on, where
     nothing else is made of it and inputs are known before, as by teacher forcing. A loop counts from 8 passes
-    on, if it launches at least 50 kernels per step, half of them shorter than 20 µs; a loop in such a loop is
-    done at once with it. Of n passes one remains: its part of the host's time, waits and backward nodes. Of
+    on, if it launches at least 50 kernels or copies to the device per step, half of them shorter than 20 µs; a
+    loop in such a loop is done at once with it. Of n passes one remains: its part of the host's time, waits and backward nodes. Of
     other passes' kernels 3 µs each are saved: what they compute remains, but for kernels of fewer blocks than
     the device has multiprocessors, which as one fill it. Loops of a function with as many passes are one
     finding; where each pass looks up a table of its own, the host's time for the tables' gradients and
@@ -84,7 +84,7 @@ class LoopedOps(Struct, frozen=True, eq=False):
     loops: pl.DataFrame
     segments: pl.DataFrame
     work: pl.DataFrame
-    reads: bool  # whether passes wait for the device
+    reads: bool  # whether passes wait for what they read from the device
     saving: Saving
 
     @property
@@ -93,9 +93,11 @@ class LoopedOps(Struct, frozen=True, eq=False):
 
 
 def find(view: RankView) -> Findings:
-    small = "small op" if view.on_cpu else "small kernel"
     for one in looped(view):
         kernels, passes = int((one.work["kind"] == "kernel").sum()), whole(one.loops["passes"].sum())
+        small = "small op" if view.on_cpu else "small kernel"
+        if kernels < (copies := int(_written(one.work).sum())):
+            kernels, small = copies, "small copy"
         inner, sort = one.loops["inner"].drop_nulls(), str(one.loops["sort"][0])
         and_inner = f", with that at line {inner[0].rpartition(':')[2]} in it," if len(inner) else ""
         each = numbers.count(max(1, round(view.per_step(kernels) / passes)), small)
@@ -190,7 +192,7 @@ def _looped(view: RankView, line: str, loops: pl.DataFrame, entered: pl.DataFram
     if view.on_cpu and loops["sort"][0] == "parameters":
         return None
     host, work = view.trace.host_events, view.launched_during(entered)
-    lengths = work["duration_ns"].filter(work["kind"] == "kernel").sort()
+    lengths = work.filter((pl.col("kind") == "kernel") | _written(work))["duration_ns"].sort()
     if len(lengths) < KERNELS * view.steps or whole(lengths[len(lengths) // 2]) > SMALL_NS:
         return None
     if matching(work, "category", "^communication$").any():  # other ranks take part in each pass
@@ -221,7 +223,13 @@ def _looped(view: RankView, line: str, loops: pl.DataFrame, entered: pl.DataFram
     )
     if saving.share < MEDIUM:
         return None
-    return LoopedOps((line,), loops, entered, work, len(waits) > 0, saving)
+    reads = len(waits) > 0 and bool(matching(work, "name", "DtoH").any())
+    return LoopedOps((line,), loops, entered, work, reads, saving)
+
+
+def _written(work: pl.DataFrame) -> pl.Series:
+    """What copies numbers of the host into tensors of the device."""
+    return matching(work, "name", "^Memcpy HtoD")
 
 
 def _merged(view: RankView, work: pl.DataFrame) -> pl.DataFrame:
