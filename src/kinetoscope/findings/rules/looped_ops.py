@@ -16,13 +16,12 @@ How it decides
     that it calls do nothing of the kind. Sums, and lists that are appended to, are no results that another
     pass needs; nor is the state of ``nn.GRU``, ``nn.LSTM`` or ``nn.RNN`` that each call hands on, where
     nothing else is made of it and inputs are known before, as by teacher forcing. A loop counts from 8 passes
-    on, if it launches at least 50 kernels or copies to the device per step, half of them shorter than 20 µs; a
-    loop in such a loop is done at once with it. Of n passes one remains: its part of the host's time, waits and backward nodes. Of
-    other passes' kernels 3 µs each are saved: what they compute remains, but for kernels of fewer blocks than
-    the device has multiprocessors, which as one fill it. Loops of a function with as many passes are one
-    finding; where each pass looks up a table of its own, the host's time for the tables' gradients and
-    updates goes as well. On a CPU, loops through parameters
-    are left out.
+    on, if it launches at least 50 kernels or copies to the device per step, half of them shorter than 20 µs;
+    a loop in such a loop is done at once with it. Of n passes one remains: its part of the host's time, waits
+    and backward nodes. Of other passes' kernels 3 µs each are saved: what they compute remains, but for
+    kernels of fewer blocks than the device has multiprocessors, which as one fill it. Loops of a function
+    with as many passes are one finding; where each pass looks up a table of its own, the host's time for the
+    tables' gradients and updates goes as well. On a CPU, loops through parameters are left out.
 
 What to do
     Stack what the loop goes through (padded and masked, where lengths differ), and call each op once:
