@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-READERS, LONG, ARTICLES, WIDE, LAYERS = 256, 16, 20_000, 1024, 4
+READERS, LONG, ARTICLES, WIDE, LAYERS = 1024, 16, 20_000, 1024, 4
 
 
 class Next(nn.Module):

@@ -12,7 +12,8 @@ How it decides
     By the sizes of what ops get, which ``kinetoscope run`` notes in one step: the first op that gets the
     rows, but for views and changes of type, is a product with a matrix of 64 rows or more. What makes the
     rows goes where nothing else gets them, and of the product and of its gradient what is more than a lookup
-    and its gradient take, by the bytes that they move.
+    and its gradient take, by the bytes that they move. Beyond 3,072 rows a lookup's gradient sorts them by
+    some 30 launches, which keep the host as busy as making the rows does: its time stays.
 
 What to do
     Look the rows up: ``nn.Embedding`` (its weight is the transposed one of ``nn.Linear``), or index the
@@ -32,6 +33,7 @@ SIZE = 4  # bytes of a number, at most, of those that are multiplied fast
 SORTED = 128  # bytes per row that sorting its number reads and writes: 8 each, and again, in eight passes
 # Of an H200 for a lookup's gradient of 4,096 rows, beyond its bytes: sorting, and adding what is there twice.
 GRADIENT_NS = 100_000
+ONE_KERNEL = 3_072  # rows up to which that gradient is one kernel; beyond it torch sorts them
 
 
 def find(view: RankView) -> Findings:
@@ -44,16 +46,20 @@ def find(view: RankView) -> Findings:
         known.setdefault((one.rows, one.columns), []).append(one)
     host = view.trace.host_events
     for (rows, columns), same in known.items():
-        made = view.computed.filter(
-            pl.col("op").is_in(_inside(view, row, [op for one in same for op in one.made]))
-        )
-        parts = [made.select("id", saved_ns=pl.col("duration_ns").cast(pl.Float64))]
-        called, names = list[pl.Series](), set[str]()
+        parts, called, names = list[pl.DataFrame](), list[pl.Series](), set[str]()
+        learns = False
         for number, name, width in {product for one in same for product in one.products}:
             ops = host.filter(row == number)
-            parts.append(_beyond_lookup(view, work_and_gradients(view, ops), rows, columns, width))
+            work = work_and_gradients(view, ops)
+            learns |= in_backward(view.trace).gather(work["op"]).any()
+            parts.append(_beyond_lookup(view, work, rows, columns, width))
             called.append(ops["id"])
             names.add(name)
+        made = _inside(view, row, [op for one in same for op in one.made])
+        # What is not wholly gone keeps its launch.
+        kept_ns = 1.0 if learns and rows > ONE_KERNEL else 0.0
+        makers = view.computed.filter(pl.col("op").is_in(made))
+        parts.append(makers.select("id", saved_ns=pl.col("duration_ns") - kept_ns))
         gone = pl.concat(parts).group_by("id", maintain_order=True).agg(pl.max("saved_ns"))
         work = view.computed.filter(pl.col("id").is_in(gone["id"].implode()))
         yield Finding(
