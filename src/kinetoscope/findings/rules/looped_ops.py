@@ -227,7 +227,7 @@ def _looped(view: RankView, line: str, loops: pl.DataFrame, entered: pl.DataFram
 
 
 def _written(work: pl.DataFrame) -> pl.Series:
-    """What copies numbers of the host into tensors of the device."""
+    """Copies of the host's numbers into tensors of the device."""
     return matching(work, "name", "^Memcpy HtoD")
 
 
