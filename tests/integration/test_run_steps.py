@@ -106,11 +106,14 @@ def test_a_repeated_range_marks_steps_where_nothing_else_does(programs: Programs
                 for _ in range(500):
                     with torch.profiler.record_function("work"):
                         torch.ones(64, 64) @ torch.ones(64, 64)
+                    with torch.profiler.record_function("dynamo_data: compile_id=0/0"):
+                        pass  # Dynamo's note on what it compiles
                 """
             )
         )
     )
     assert (run.steps["found_by"], run.steps["step_name"]) == ("range", "work")
+    assert [candidate["name"] for candidate in run.steps["candidates"]] == ["work"]
 
 
 def test_range_records_its_inside(programs: Programs):

@@ -115,7 +115,8 @@ def _lines(found: FindingsListing, row: FindingRow) -> Iterable[tuple[str, Line]
     # What is only a question ("what if it were twice as fast?"), or not sure, is not promised in green.
     words = saving(found, row)
     style = "" if row.severity == "info" or row.saving_condition else "green"
-    yield "saves", line(Text(words.removeprefix("saves ") or "–", style if words else ""), basis)
+    label = "affects" if words.startswith("affects ") else "saves"
+    yield label, line(Text(words.removeprefix(f"{label} ") or "–", style if words else ""), basis)
     if row.stands_below:
         yield "place", line(row.stands_below)
     if result := measured(row):

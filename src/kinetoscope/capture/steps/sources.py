@@ -68,6 +68,7 @@ LIBRARY_RANGES = (
     "FSDP",
     "## ",
 )
+COMPILER_RANGE = "_data: "  # Dynamo's note on a phase: ``dynamo_data: compile_id=0/0``
 
 
 class Weak:
@@ -569,7 +570,8 @@ class Sources:
 
     def _range_entered(self, range_: Any, only: str | None = None) -> None:
         name = str(range_.name)
-        if name == only or (only is None and not name.startswith(LIBRARY_RANGES)):
+        of_a_library = name.startswith(LIBRARY_RANGES) or COMPILER_RANGE in name
+        if name == only or (only is None and not of_a_library):
             self.tick("range", name, name)
 
     def _range_left(self, range_: Any, only: str) -> None:
