@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 from playwright.sync_api import Browser, sync_playwright
 
+from kinetoscope.document.collect.page import with_page
 from kinetoscope.document.collect.report import build
 from kinetoscope.sources.run import load
 from kinetoscope.views import page as html
@@ -88,7 +89,8 @@ def written(folder: Path, document: dict[str, msgspec.Raw], events: list[msgspec
     trace, page = folder / "trace.json", folder / "page.html"
     trace.write_bytes(msgspec.json.encode({**document, "traceEvents": events}))
     started = time.perf_counter()
-    page.write_text(html.render(build(load(trace), page=True), [trace.name]))
+    run = load(trace)
+    page.write_text(html.render(with_page(run, build(run)), [trace.name]))
     return page, time.perf_counter() - started
 
 

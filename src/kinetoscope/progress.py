@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from msgspec import Struct
 
@@ -35,7 +35,8 @@ PROCESSOR = 36  # field of /proc/thread-self/stat after the name: the core that 
 class Reader:
     """``load_shown``, as a command that is answered calls it; it may know other commands' answers by then."""
 
-    def __init__(self) -> None:
+    def __init__(self, inputs: Sequence[str]) -> None:
+        self.inputs = inputs
         self.remarks: list[str] = []
         self.known: list[tuple[str, dict[str, object], Struct]] = []
 
@@ -55,6 +56,13 @@ class Reader:
     def knows(self, kind: str, found: Struct, /, **options: object) -> None:
         """Keep this too, as what ``answered`` finds of this kind with these options in the same inputs."""
         self.known.append((kind, options, found))
+
+    def knew(self, kind: str, /, **options: object) -> Any:
+        """What ``answered`` found before of this kind with these options in all inputs; None if that is not
+        known. What is read of them must not be left out for it: their remarks are said as they are read."""
+        entry = kept.entry(self.inputs, _asked(kind, options))
+        found = None if entry is None else kept.recall(entry, kind)
+        return None if found is None else found[1]
 
 
 def answered(
@@ -76,7 +84,7 @@ def answered(
     if known is not None:
         _say(known[0])
         return known[1]
-    read = Reader()
+    read = Reader(inputs)
     with _on_one_core(inputs):
         found = find(read)
     if entry is not None and entry == kept.entry(inputs, asked):  # nothing changed while it was read

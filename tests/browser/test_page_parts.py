@@ -15,12 +15,12 @@ from broad import broad
 from browsing import Open, go
 from kinetoscope import numbers
 from kinetoscope.document import Report
-from kinetoscope.document.collect.report import build
 from kinetoscope.document.replay import ReplayRow
 from kinetoscope.recording import manifest as manifests
 from kinetoscope.recording.manifest import Manifest, Program, RankRecord
 from kinetoscope.sources.run import load
 from kinetoscope.views import page as html
+from page_reports import page_report
 from report_sample import HOSTILE, as_it_runs, host_only, hostile, kernel, report, timing
 from traces import call, host, step
 from traces import kernel as work
@@ -70,7 +70,7 @@ def hostile_trace(folder: Path) -> str:
         ]  # fmt: skip
     path = folder / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    return rendered(build(load(path), page=True))
+    return rendered(page_report(load(path)))
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def breaks(opened: Open, tmp_path_factory: pytest.TempPathFactory) -> Any:
         ),
     )  # fmt: skip
     manifests.write(folder, Manifest(command=("breaks.py",), ranks=ranks, exit="ok"))
-    return opened(rendered(build(load(folder), page=True)))
+    return opened(rendered(page_report(load(folder))))
 
 
 @pytest.fixture(scope="module", params=["gpu", "host", "hostile document", "hostile trace"])
@@ -150,7 +150,7 @@ def test_every_part_of_every_kind_of_recording(opened: Open, tmp_path: Path, kin
         inputs[0].write_bytes(whole[: len(whole) * 2 // 3])
     else:
         inputs = [FIXTURES / name for name in KINDS[kind]]
-    fits(opened(rendered(build(load(*inputs), page=True))))
+    fits(opened(rendered(page_report(load(*inputs)))))
 
 
 def test_names_are_shown_as_they_are(opened: Open, tmp_path: Path) -> None:

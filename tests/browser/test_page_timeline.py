@@ -12,9 +12,9 @@ from browsing import Open, go, ready
 from kinetoscope import numbers
 from kinetoscope.analysis.kernels.work import work
 from kinetoscope.document import Report
-from kinetoscope.document.collect.report import build
 from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.views import page as html
+from page_reports import page_report
 
 RECORDING = Path(__file__).parents[2] / "examples" / "recordings" / "llama_train_compile.json.gz"
 
@@ -26,7 +26,7 @@ def run() -> LoadedRun:
 
 @pytest.fixture(scope="module")
 def report(run: LoadedRun) -> Report:
-    return build(run, page=True)
+    return page_report(run)
 
 
 @pytest.fixture(scope="module")
@@ -253,7 +253,7 @@ def test_from_the_first_screen_to_the_source_in_ten_clicks(opened: Open, shared_
         shared_data / "h200" / "mixnet_l_train_bs128_compile.json.gz",
         shared_data / "compile-logs" / "mixnet_l_train.log.gz",
     ]
-    page = opened(html.render(build(load(*inputs), page=True), ["mixnet"]))
+    page = opened(html.render(page_report(load(*inputs)), ["mixnet"]))
     # 76.6 ms of idle time end with a launch out of compiled code, counted in the file's raw events,
     # less what a CUDA graph still pauses between its kernels; 6.4 ms end with others' launches.
     assert "saves about 71.8 ms" in page.inner_text(".finding >> nth=0").replace("\N{NO-BREAK SPACE}", " ")

@@ -14,16 +14,16 @@ import traces
 from browsing import Open, go
 from kinetoscope import numbers
 from kinetoscope.document import Report
-from kinetoscope.document.collect.report import build
 from kinetoscope.sources.run import load
 from kinetoscope.views import page as html
+from page_reports import page_report
 
 RECORDING = Path(__file__).parents[1] / "fixtures" / "h200" / "llama_train_eager_stack.json.gz"
 
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return build(load(RECORDING), page=True)
+    return page_report(load(RECORDING))
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_a_table_is_taken_along_as_it_is_sorted_and_filtered(page: Any, report: 
 
 
 def test_without_stacks_the_flame_graph_has_the_noted_modules_and_lines(opened: Open) -> None:
-    page = opened(html.render(build(traces.two_layers(), page=True), ["made"]))
+    page = opened(html.render(page_report(traces.two_layers()), ["made"]))
     bars = "section.flame a"
     go(page, "flame")
     assert page.locator(bars).all_inner_texts()[1:6] == [

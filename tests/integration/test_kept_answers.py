@@ -219,6 +219,28 @@ def test_a_report_knows_what_findings_are_asked_for(
     assert said(unread("findings", path, "--json")) == said(plain)
 
 
+@pytest.mark.parametrize("name", [COLLECTING, TRACE])
+def test_a_page_knows_the_report(
+    name: str, given: Callable[[str], Path], unread: Callable[..., Any], tmp_path: Path
+) -> None:
+    path, file = given(name), tmp_path / "page.html"
+    plain = kinetoscope("report", path, "--json", KINETOSCOPE_CACHE="0")
+    assert kinetoscope("report", path, "-o", file).returncode == 0
+    assert said(unread("report", path, "--json")) == said(plain)
+
+
+@pytest.mark.parametrize("name", [COLLECTING, TRACE])
+def test_a_page_is_the_report_that_is_known_and_more(
+    name: str, given: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path, file = given(name), tmp_path / "page.html"
+    assert kinetoscope("report", path, "-o", file, KINETOSCOPE_CACHE="0").returncode == 0
+    page = file.read_bytes()
+    assert kinetoscope("report", path).returncode == 0
+    assert kinetoscope("report", path, "-o", file).returncode == 0
+    assert file.read_bytes() == page
+
+
 def test_what_was_left_out_is_said_each_time(
     given: Callable[[str], Path], unread: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import glob
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,9 @@ from kinetoscope.cli import _many, _options
 
 if TYPE_CHECKING:
     from kinetoscope.document import Report
+    from kinetoscope.sources.run import LoadedRun
 
+REPORT = "kinetoscope.document:Report"
 PAGE = "kinetoscope.views.page"  # loads a template engine that no other format needs
 
 EPILOG = """\
@@ -61,17 +64,19 @@ def main(arguments: argparse.Namespace) -> int:
         return 0
     arguments.inputs = [name for text in arguments.inputs for name in _matching(text)]
     if arguments.json:
-        print(indented(_report(arguments.inputs)))
+        print(indented(report_of(arguments.inputs)))
         return 0
     if output is None:
         from kinetoscope.render.terminal import standard_output
         from kinetoscope.views import overview
 
-        overview.show(_report(arguments.inputs), arguments.inputs, standard_output(), whole=arguments.verbose)
+        overview.show(
+            report_of(arguments.inputs), arguments.inputs, standard_output(), whole=arguments.verbose
+        )
         return 0
     render = renderer(output)
     destination.check(output, arguments.inputs)
-    report = _report(arguments.inputs, page=output.suffix.lower() == ".html")
+    report = report_of(arguments.inputs, page=output.suffix.lower() == ".html")
     from kinetoscope.views import overview
 
     view = overview.view(
@@ -109,19 +114,32 @@ def _compared(arguments: argparse.Namespace) -> None:
         )
 
 
-def _report(inputs: list[str], *, page: bool = False) -> Report:
+def report_of(inputs: Sequence[str], *, page: bool = False, loaded: list[LoadedRun] | None = None) -> Report:
+    """The report on all inputs; ``loaded`` gets the run, if one had to be read. With a ``page`` it is what
+    was reported before, where that is known, and the page's own tables."""
     from kinetoscope.progress import Reader, answered
 
     def find(read: Reader) -> Report:
-        run = read(inputs, _load_analyses)
-        from kinetoscope.document.collect import findings
-        from kinetoscope.document.collect.report import build
+        known: Report | None = read.knew(REPORT, page=False) if page else None
+        run = read(inputs, _load_analyses if known is None else None)
+        if loaded is not None:
+            loaded.append(run)
+        report = known
+        if report is None:
+            from kinetoscope.document.collect import findings
+            from kinetoscope.document.collect.report import build
 
-        report = build(run, page=page)
-        read.knows("kinetoscope.document:FindingsListing", findings.of_report(run, report), proof=False)
-        return report
+            report = build(run)
+            read.knows("kinetoscope.document:FindingsListing", findings.of_report(run, report), proof=False)
+        if not page:
+            return report
+        from kinetoscope.document.collect.page import with_page  # with it comes what reads bench's results
 
-    return answered(inputs, "kinetoscope.document:Report", find, page=page)
+        if known is None:
+            read.knows(REPORT, report, page=False)
+        return with_page(run, report)
+
+    return answered(inputs, REPORT, find, page=page)
 
 
 def _load_analyses() -> None:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import cache
+from typing import TYPE_CHECKING
 
 from kinetoscope.cli import _options
+from kinetoscope.cli.report import report_of
+
+if TYPE_CHECKING:
+    from kinetoscope.sources.run import LoadedRun
 
 EPILOG = """\
 example:
@@ -27,15 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    from kinetoscope.document.collect.report import build
     from kinetoscope.errors import UsageError
     from kinetoscope.export import pftrace, speedscope
     from kinetoscope.progress import load_shown
     from kinetoscope.render.serving import Content, Server
     from kinetoscope.views import page as view
 
-    run = load_shown(arguments.inputs)
-    report = build(run, page=True)
+    loaded: list[LoadedRun] = []
+    report = report_of(arguments.inputs, page=True, loaded=loaded)
+    run = cache(lambda: loaded[0] if loaded else load_shown(arguments.inputs))
     place = "" if arguments.event is None else view.event_place(report, arguments.event)
     if place is None:
         raise UsageError(
@@ -46,8 +52,8 @@ def main(arguments: argparse.Namespace) -> int:
     page = view.render(report, arguments.inputs, served=True).encode()
     contents = {
         "": Content("text/html; charset=utf-8", lambda: page),
-        "trace.pftrace": Content("application/octet-stream", lambda: pftrace.render(run)),
-        "stacks.speedscope.json": Content("application/json", lambda: speedscope.render(run)),
+        "trace.pftrace": Content("application/octet-stream", lambda: pftrace.render(run())),
+        "stacks.speedscope.json": Content("application/json", lambda: speedscope.render(run())),
     }
     try:
         server = Server(contents, arguments.port)

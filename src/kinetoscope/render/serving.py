@@ -18,6 +18,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kinetoscope.errors import InputError
+
 LOOPBACK = "127.0.0.1"
 
 IDLE_S = 20.0  # after which a client that asks for nothing, or takes nothing, is dropped
@@ -86,7 +88,11 @@ class _Handler(BaseHTTPRequestHandler):
         if content is None or not has_token or self.headers.get("Host") != self.server.host:
             self.send_error(404)
             return
-        body = content.make()
+        try:
+            body = content.make()
+        except InputError as error:  # what is read for it only now has gone
+            self.send_error(500, explain=str(error))
+            return
         self.send_response(200)
         for name, value in (
             ("Content-Type", content.kind),

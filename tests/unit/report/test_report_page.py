@@ -26,6 +26,7 @@ from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.trace.captures import with_captures
 from kinetoscope.views import page as html
 from page_data import PageData, page_data
+from page_reports import page_report
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 BREAKS = FIXTURES / "h200_breaks"
@@ -58,7 +59,7 @@ def run() -> LoadedRun:
 
 @pytest.fixture(scope="module")
 def report(run: LoadedRun) -> Report:
-    return build(run, page=True)
+    return page_report(run)
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +188,7 @@ def test_a_large_recording_keeps_what_fits(
 ) -> None:
     whole = len(data.columns["start"])
     monkeypatch.setattr(timeline, "MOST", whole // 2)
-    cut = page_data(html.render(build(run, page=True), ["breaks"]))
+    cut = page_data(html.render(page_report(run), ["breaks"]))
     kept = len(cut.columns["start"])
     assert kept == whole // 2
     left_out = cut.report["page"]["timeline"]["left_out"]
@@ -248,7 +249,7 @@ def test_the_newest_measurement_of_each_kernel_stands_for_it(tmp_path: Path) -> 
         text = msgspec.json.encode({"device": "NVIDIA H200", "torch": "2.11.0", "kernels": kernels})
         (tmp_path / "bench" / f"kernels-{stamp}.json").write_bytes(text)
     run = load(BREAKS / "breaks.json.gz")
-    page = build(replace(run, folder=tmp_path), page=True).page
+    page = page_report(replace(run, folder=tmp_path)).page
     assert page
     assert {row.name: row.cold_ns for row in page.benches} == {"a": (1.0, 50.0, 1.0), "b": (1.0, 7.0, 1.0)}
 
@@ -256,9 +257,7 @@ def test_the_newest_measurement_of_each_kernel_stands_for_it(tmp_path: Path) -> 
 def test_ranks_stand_below_each_other(shared_data: Path) -> None:
     folder = shared_data / "h200-dist"
     data = page_data(
-        html.render(
-            build(load(folder / "ddp_rank0.json.gz", folder / "ddp_rank1.json.gz"), page=True), ["ddp"]
-        )
+        html.render(page_report(load(folder / "ddp_rank0.json.gz", folder / "ddp_rank1.json.gz")), ["ddp"])
     )
     lanes = data.report["page"]["timeline"]["lanes"]
     assert [rank for rank, _ in groupby(lane["rank"] for lane in lanes)] == [0, 1]

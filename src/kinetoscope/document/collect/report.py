@@ -27,10 +27,9 @@ from kinetoscope.sources.run import LoadedRun
 LARGE, FEW = 2_000_000, 2
 
 
-def build(run: LoadedRun, *, page: bool = False) -> Report:
+def build(run: LoadedRun) -> Report:
     """Run every analysis and put the results together; the findings take as long as all the rest, and are
-    looked for at the same time where memory is no matter. ``page``: with all events and all generated code.
-    """
+    looked for at the same time where memory is no matter."""
     is_large = sum(trace.source.events for trace in run.traces) > LARGE and pl.thread_pool_size() <= FEW
     proven = measurements(run)
     if is_large:
@@ -42,12 +41,7 @@ def build(run: LoadedRun, *, page: bool = False) -> Report:
         if is_large:  # once it has its row, nothing asks for replays: their graphs are large
             replay.replay(run)
             alone.forget(run)
-        report = _report(run, proven, found)
-    if not page:
-        return report
-    from kinetoscope.document.collect.page import with_page  # with it comes what reads bench's results
-
-    return with_page(run, report)
+        return _report(run, proven, found)
 
 
 def _asked_first(run: LoadedRun) -> None:
