@@ -58,8 +58,8 @@ class Reader:
         self.known.append((kind, options, found))
 
     def knew(self, kind: str, /, **options: object) -> Any:
-        """What ``answered`` found before of this kind with these options in all inputs; None if that is not
-        known. What is read of them must not be left out for it: their remarks are said as they are read."""
+        """An answer of this kind, with these options, that was found in all inputs before; None where
+        none is known. Inputs are still read, so that what is remarked of them is said."""
         entry = kept.entry(self.inputs, _asked(kind, options))
         found = None if entry is None else kept.recall(entry, kind)
         return None if found is None else found[1]

@@ -83,7 +83,7 @@ def test_a_saving_is_told_apart_from_what_it_is_about_and_says_why_it_stands_whe
         width=160,
     )
     assert (
-        "affects 5.00 ms per step, saves about 3.00 ms per step alone, 1.23 ms on top of those above" in page
+        "affects  5.00 ms per step, saves about 3.00 ms per step alone, 1.23 ms on top of those above" in page
     )
     assert "its advice has cost time" in page
 
