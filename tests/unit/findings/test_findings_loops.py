@@ -212,6 +212,7 @@ def test_a_loop_that_writes_numbers_into_a_tensor_of_the_device_could_be_one(tmp
     view = training(tmp_path, reads=EACH, way="Memcpy HtoD (Pageable -> Device)")
     (finding,) = looped_ops.find(view)
     assert "10 passes per step of 6 small copies each" in finding.title
+    assert "write all numbers by one index" in finding.advice
     assert "Read" not in finding.advice
     assert finding.saving.us == pytest.approx(9 * (2 + EACH * 20), rel=0.03)
 

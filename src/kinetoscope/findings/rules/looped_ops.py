@@ -62,6 +62,7 @@ ADVICE = {
     "parameters": "torch._foreach_* on the list of tensors launches a few kernels for all.",
     "sequence": "give the recurrent net the whole sequence in one call, and each op all of its outputs.",
     "items": "stack its items (padded and masked, where lengths differ), call each op once.",
+    "numbers": "write all numbers by one index, made of tensors; once, if it is the same in each step.",
 }
 STATE = " but a recurrent net's state"
 READS = " Read the results with one copy."
@@ -71,6 +72,7 @@ SNIPPETS = {
     "parameters": "norms = torch.stack(torch._foreach_norm(gradients))",
     "sequence": "outputs, state = gru(inputs, state)  # all time steps, known beforehand",
     "items": "losses = torch.where(mask, errors(stacked), 0).sum(1)  # of all items at once",
+    "numbers": "mask[rows, columns] = 0  # rows and columns: indices of all passes, as tensors",
 }
 
 
@@ -95,16 +97,16 @@ def find(view: RankView) -> Findings:
     for one in looped(view):
         kernels, passes = int((one.work["kind"] == "kernel").sum()), whole(one.loops["passes"].sum())
         small = "small op" if view.on_cpu else "small kernel"
-        if kernels < (copies := int(_written(one.work).sum())):
-            kernels, small = copies, "small copy"
         inner, sort = one.loops["inner"].drop_nulls(), str(one.loops["sort"][0])
+        sort = "tables" if _looks_up(view, one) else sort
+        if kernels < (copies := int(_written(one.work).sum())):
+            kernels, small, sort = copies, "small copy", "numbers"
         and_inner = f", with that at line {inner[0].rpartition(':')[2]} in it," if len(inner) else ""
         each = numbers.count(max(1, round(view.per_step(kernels) / passes)), small)
         *others, last = [one.line, *(line.rpartition(":")[2] for line in one.lines[1:])]
         at = f"loop at {last}{and_inner} makes"
         if others:
             at = f"loops at {', '.join(others)} and {last} make"
-        sort = "tables" if _looks_up(view, one) else sort
         yield Finding(
             subject=one.line,
             title=f"The {at} {passes:,} passes per {view.unit} of {each} "
