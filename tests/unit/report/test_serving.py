@@ -12,6 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from kinetoscope.errors import InputError
 from kinetoscope.render import serving
 from kinetoscope.render.serving import LOOPBACK, Content, Server, opened
 
@@ -76,6 +77,19 @@ def test_requests_without_the_token_are_not_found(server: Server) -> None:
     for host in ("evil.example", f"evil.example:{server.server_port}", f"localhost:{server.server_port}"):
         assert asked(server, server.prefix, host)[0] == 404, host
     assert asked(server, server.prefix, method="POST")[0] == 501
+
+
+def test_what_cannot_be_read_any_more_is_said_and_runs_nowhere() -> None:
+    def trace() -> bytes:
+        raise InputError("it is gone", where="<script>.json")
+
+    with Server({"trace": Content("a/b", trace)}) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        status, body = asked(server, server.prefix + "trace")
+        server.shutdown()
+    assert status == 500
+    assert b"it is gone" in body
+    assert b"<script>" not in body
 
 
 def test_two_servers_have_two_tokens() -> None:
