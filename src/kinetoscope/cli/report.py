@@ -120,23 +120,22 @@ def report_of(inputs: Sequence[str], *, page: bool = False, loaded: list[LoadedR
     from kinetoscope.progress import Reader, answered
 
     def find(read: Reader) -> Report:
-        known: Report | None = read.knew(REPORT, page=False) if page else None
-        run = read(inputs, _load_analyses if known is None else None)
+        report: Report | None = read.knew(REPORT, page=False) if page else None
+        run = read(inputs, _load_analyses if report is None else None)
         if loaded is not None:
             loaded.append(run)
-        report = known
         if report is None:
             from kinetoscope.document.collect import findings
             from kinetoscope.document.collect.report import build
 
             report = build(run)
             read.knows("kinetoscope.document:FindingsListing", findings.of_report(run, report), proof=False)
+            if page:
+                read.knows(REPORT, report, page=False)
         if not page:
             return report
         from kinetoscope.document.collect.page import with_page  # with it comes what reads bench's results
 
-        if known is None:
-            read.knows(REPORT, report, page=False)
         return with_page(run, report)
 
     return answered(inputs, REPORT, find, page=page)
