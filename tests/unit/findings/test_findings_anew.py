@@ -214,7 +214,7 @@ def labelling(
 
 def test_what_is_encoded_again_in_each_step_may_be_kept(tmp_path: Path) -> None:
     (finding,) = repeated_work.find(labelling(tmp_path))
-    assert finding.title == "Encoder is called once per step, with inputs that no line of it changes"
+    assert finding.title == "Encoder is called once per step, with inputs that nothing in the step changes"
     assert finding.affected_us == pytest.approx(200)
     assert finding.saving.us == pytest.approx(200, rel=0.1)
     assert finding.saving.condition == "its inputs are the same in every step"
@@ -266,7 +266,7 @@ def graph_net(
 
 def test_what_a_trained_net_does_before_its_first_weight_may_be_kept(tmp_path: Path) -> None:
     (finding,) = repeated_work.find(graph_net(tmp_path))
-    assert finding.title.startswith("Net is called 2 times per step, with inputs that no line of it changes")
+    assert "called 2 times per step, with inputs that nothing in the step changes: " in finding.title
     assert finding.affected_us == pytest.approx(2 * 200)  # in its test as well, which begins alike
     assert finding.saving.us == pytest.approx(2 * 200, rel=0.1)
     assert finding.saving.condition == "its inputs are the same in every step"
@@ -414,7 +414,7 @@ def search(folder: Path, source: str = SEARCH, copies: bool = True, learns: bool
 
 def test_what_is_copied_again_in_each_step_may_be_kept_on_the_device(tmp_path: Path) -> None:
     (finding,) = repeated_work.find(search(tmp_path))
-    assert finding.title.startswith("Each step makes 1.00 MB on the host and copies them to the device")
+    assert finding.title.startswith("Each step makes 1.00 MB on the host and copies it to the device")
     assert finding.affected_us == 100
     assert 300 < finding.saving.us <= 300 + 100  # the copy waits for the host
     assert finding.source == "program.py:5"
@@ -464,7 +464,7 @@ def tabled(folder: Path, source: str = TABLES) -> RankView:
 
 def test_tables_that_python_makes_again_go_with_the_time_that_it_takes(tmp_path: Path) -> None:
     (finding,) = repeated_work.find(tabled(tmp_path))
-    assert finding.title.startswith("Each step makes 1.00 MB on the host and copies them to the device")
+    assert finding.title.startswith("Each step makes 1.00 MB on the host and copies it to the device")
     assert finding.source == "program.py:9"
     assert finding.saving.us == pytest.approx(340, abs=10)  # 440 until the second product, less the first
 
@@ -504,7 +504,7 @@ def cosines(folder: Path, source: str = CORPUS, learns: bool = False) -> RankVie
 
 def test_a_corpus_is_normalized_once(tmp_path: Path) -> None:
     (finding,) = repeated_work.find(cosines(tmp_path))
-    assert finding.title == "Each step normalizes vectors that no line of it changes"
+    assert finding.title == "Each step normalizes vectors again that nothing in it changes"
     assert finding.affected_us == pytest.approx(400)
     assert finding.saving.us == pytest.approx(400, rel=0.1)
     assert finding.saving.condition == "its inputs are the same in every step"

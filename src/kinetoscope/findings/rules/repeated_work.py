@@ -332,8 +332,8 @@ def _copied(view: RankView) -> Findings:
         yield _same_again(
             view,
             ops,
-            title=f"Each {view.unit} makes {numbers.size(size)} on the host and copies them to the device, "
-            "of what no line of it changes",
+            title=f"Each {view.unit} makes {numbers.size(size)} on the host and copies it to the device, "
+            f"though nothing in the {view.unit} changes what it is made of",
             advice="Make them and copy them once, before the first step, and keep them on the device.",
             snippet="kept = [pad_sequence(part).cuda() for part in parts]  # once, before the loop",
             meanwhile=_silences(view, within),
@@ -403,15 +403,15 @@ def _normalized(view: RankView) -> Findings:
         yield _same_again(
             view,
             host.filter(view.inside_of(pl.concat(anew)).is_not_null()).with_columns(line=pl.lit(line)),
-            title=f"Each {view.unit} normalizes vectors that no line of it changes",
+            title=f"Each {view.unit} normalizes vectors again that nothing in it changes",
             advice="Normalize them once, before the first step, and keep them in the place of the others.",
             snippet="corpus = F.normalize(corpus, dim=1)  # once, when it is loaded",
         )
 
 
 def _called(view: RankView, modules: pl.Series) -> str:
-    times = numbers.times(int((modules == modules[0]).sum()))
-    return f"{modules[0]} is called {times} per {view.unit}, with inputs that no line of it changes"
+    times, step = numbers.times(int((modules == modules[0]).sum())), view.unit
+    return f"{modules[0]} is called {times} per {step}, with inputs that nothing in the {step} changes"
 
 
 def _same_again(
