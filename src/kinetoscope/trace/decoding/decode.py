@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kinetoscope.trace.decoding.events import ABSENT, Event, ExactEvent
-from kinetoscope.trace.decoding.usual import USUAL
+from kinetoscope.trace.decoding.usual import USUAL_EVENTS
 
 DOUBLE_HOLDS_NS = float(1 << 43)  # below so many microseconds a double is within half a nanosecond
 LARGEST_US = 9 * 10**15  # nanoseconds of more than these microseconds are no 64-bit integer
@@ -80,7 +80,7 @@ def _decimal_ns(microseconds: Decimal) -> int:
     return round(microseconds * 1000)
 
 
-_USUAL_EVENTS = msgspec.json.Decoder(list[USUAL])
+_USUAL_EVENTS = msgspec.json.Decoder(USUAL_EVENTS)
 _EVENTS = msgspec.json.Decoder(list[Event])
 _EXACT_EVENTS = msgspec.json.Decoder(list[ExactEvent])
 _TS = attrgetter("ts")

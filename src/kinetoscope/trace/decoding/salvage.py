@@ -55,7 +55,8 @@ class Salvaged(NamedTuple):
 
 def salvage(data: bytes, kind: type[Event], *, last: bool) -> Salvaged:
     """The events of a slice that did not decode as a whole; ``last`` if nothing follows it."""
-    one, many = msgspec.json.Decoder(kind), msgspec.json.Decoder(list[kind])
+    several: Any = list[kind]
+    one, many = msgspec.json.Decoder(kind), msgspec.json.Decoder(several)
     starts = [0, *(match.end() for match in BOUNDARY.finditer(data))]
     ends = [*(match.start() + 1 for match in BOUNDARY.finditer(data)), len(data)]
     events: list[Event | Lost] = []

@@ -67,4 +67,4 @@ def _events_of(table: str) -> list[Any]:
 
 
 TABLE_OF = {kind: table for table in _CATEGORIES for kind in _events_of(table)}
-USUAL: Any = reduce(or_, TABLE_OF)
+USUAL_EVENTS: Any = list[reduce(or_, TABLE_OF)]
