@@ -222,6 +222,24 @@ def test_what_comes_after_every_so_many_steps_is_shared_out_by_whole_rounds() ->
     assert found.step.median == pytest.approx(10_000)
 
 
+@pytest.mark.parametrize("between", [False, True])
+def test_the_run_s_first_checkpoint_loads_what_it_needs_and_no_figure_counts_it(between: bool) -> None:
+    """A program's first ``optimizer.state_dict()`` imports torch._dynamo: 1.5 s, once."""
+    series = CHECKPOINT * 10
+    series[7] = 1500.0
+    steps = [min(value, 10.0) for value in series] if between else series
+    more = [value - 10.0 for value in series] if between else [0.0] * 80
+    before, after = numbered(2, steps[2:22], more[2:22]), numbered(30, steps[30:80], more[30:80])
+    found = known(StepTimings(before=before, after=after, released=True))
+    assert found.round is not None
+    assert found.round.per_step_us == pytest.approx(1e3 * sum(CHECKPOINT) / 8)
+    assert found.mean_us == pytest.approx(10_000 if between else found.round.per_step_us)
+    if not between:
+        assert found.rare is not None
+        assert found.rare.longest_us == pytest.approx(70_000)
+        assert (found.rare.count, found.rare.of) == (8, 69)
+
+
 def test_an_evaluation_between_steps_is_of_the_round_and_of_no_step() -> None:
     between = [40.0 if place % 6 == 0 else 0.0 for place in range(20)]
     found = unprofiled(StepTimings(before=numbered(3, [10.0] * 20, between)))

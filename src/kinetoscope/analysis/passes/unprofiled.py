@@ -107,11 +107,13 @@ def unprofiled(timings: StepTimings) -> Unprofiled | None:
     rounds_of = f", in rounds of {size} (the loader's workers)" if size > 1 else ""
     before, after = (None if steps is None else spread(steps.step_s, size) for steps in around)
     later, each = _later(timings, timed, size)
-    counted = _counted(around, timed)
-    counted = _joined(counted, later) if later is not None and each else counted
-    rare = rare_steps(counted, size)
     parts = standing(timings)
     found = _found_rounds((*parts, later) if later is not None and each else parts, size)
+    counted = _counted(around, timed)
+    counted = _joined(counted, later) if later is not None and each else counted
+    if found is not None and found.cold is not None and parts[0] is around[0]:
+        counted = _without(counted, found.cold - (parts[0].first or 0))
+    rare = rare_steps(counted, size)
     steps_s = timed.step_s if later is None else timed.step_s + later.step_s
     mean_us = 1e6 * mean(steps_s)
     if found is not None:
@@ -277,11 +279,23 @@ def rare_steps(timed: TimedSteps, size: int = 1) -> RareSteps | None:
     )
 
 
+def _without(steps: TimedSteps, at: int) -> TimedSteps:
+    """The steps but for one."""
+    series = ("step_s", "host_s", "data_s", "sync_s", "gc_s", "ready_s")
+    rest = {name: values[:at] + values[at + 1 :] for name in series if (values := getattr(steps, name))}
+    return msgspec.structs.replace(steps, **rest)
+
+
 class _FoundRounds(NamedTuple):
-    """Rounds, and the mean of their steps without what is of none."""
+    """Rounds, and the mean of their steps without what is of none.
+
+    ``cold`` is the number of the step that ended the run's first round, where that was timed: what comes in
+    once a round came for the first time then, and loaded what it needs. No figure counts it.
+    """
 
     round: StepRound
     mean_us: float
+    cold: int | None
 
 
 def _found_rounds(parts: Sequence[TimedSteps], workers: int) -> _FoundRounds | None:
@@ -299,7 +313,16 @@ def _rounds_of(parts: Sequence[TimedSteps], workers: int) -> _FoundRounds | None
     ]
     steps_us = [1e6 * value for part in parts for value in part.step_s]
     between_us = [1e6 * value for part in parts for value in part.between_s or [0.0] * len(part.step_s)]
-    found = series.rounds([step + more for step, more in zip(steps_us, between_us, strict=True)], numbers)
+    whole_us = [step + more for step, more in zip(steps_us, between_us, strict=True)]
+    found, cold = series.rounds(whole_us, numbers), None
+    if found is not None and parts[0].first is not None and found.first < found.size:
+        rest = [at for at, number in enumerate(numbers) if number != found.first]
+        warm = series.judged(
+            [numbers[at] for at in rest], [whole_us[at] for at in rest], found.size, found.first
+        )
+        if warm is not None:
+            found, cold = warm, found.first
+            numbers, steps_us = [numbers[at] for at in rest], [steps_us[at] for at in rest]
     if found is None or found.size == workers or found.between < RARE_MATTERS * found.size * found.usual:
         return None
     row = StepRound(
@@ -309,7 +332,7 @@ def _rounds_of(parts: Sequence[TimedSteps], workers: int) -> _FoundRounds | None
         between_us=found.between,
         per_step_us=found.each,
     )
-    return _FoundRounds(row, found.mean_of(numbers, steps_us))
+    return _FoundRounds(row, found.mean_of(numbers, steps_us), cold)
 
 
 def _by_the_mean(seconds: Sequence[float]) -> Unprofiled | None:
