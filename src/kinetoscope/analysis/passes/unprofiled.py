@@ -289,8 +289,8 @@ def _without(steps: TimedSteps, at: int) -> TimedSteps:
 class _FoundRounds(NamedTuple):
     """Rounds, and the mean of their steps without what is of none.
 
-    ``cold`` is the number of the step that ended the run's first round, where that was timed: what comes in
-    once a round came for the first time then, and loaded what it needs. No figure counts it.
+    What comes in once a round loads what it needs the first time: no figure counts that one. ``cold`` is the
+    number of the step that it was part of; None where it was not timed, or came between two steps.
     """
 
     round: StepRound
@@ -321,7 +321,7 @@ def _rounds_of(parts: Sequence[TimedSteps], workers: int) -> _FoundRounds | None
             [numbers[at] for at in rest], [whole_us[at] for at in rest], found.size, found.first
         )
         if warm is not None:
-            found, cold = warm, found.first
+            found, cold = warm, None if any(between_us) else found.first
             numbers, steps_us = [numbers[at] for at in rest], [steps_us[at] for at in rest]
     if found is None or found.size == workers or found.between < RARE_MATTERS * found.size * found.usual:
         return None
