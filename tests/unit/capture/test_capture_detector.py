@@ -30,6 +30,7 @@ def ticked(detector: StepDetector, *signals: Signal, key: int = 1, thread: int =
         ("optimizer", 1),
         ("module", 3),
         ("training module", 17),
+        ("closure's module", 126),
         ("idle module", 17),
         ("compiled", 5),
         ("range", 6),

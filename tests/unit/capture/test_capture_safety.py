@@ -29,6 +29,7 @@ from kinetoscope.capture.recorder import provisional
 from kinetoscope.capture.recorder.phases import RecordSteps, TimeBefore
 from kinetoscope.capture.recorder.profiler import Captures
 from kinetoscope.capture.recorder.provisional import Budget, Decisions, MainThread, is_delicate
+from kinetoscope.capture.steps.detector import Signal, StepDetector
 from kinetoscope.capture.steps.sources import Sources
 
 TOUCHES = ("prepare", "start", "stop", "export", "synchronize", "release")
@@ -482,6 +483,37 @@ def test_calls_of_a_model_wait_for_its_optimizer_once_that_has_been_made(
         assert signals[-1] == "training module"
     finally:
         sources.remove()
+
+
+@pytest.mark.parametrize(("iterations", "leads"), [(20, ["optimizer"]), (200, ["module", "optimizer"])])
+def test_calls_in_the_closure_of_an_optimizer_wait_for_its_step(iterations: int, leads: list[str]) -> None:
+    """Neither the loss nor the network leads before; in a step of very many calls one does."""
+    detector = StepDetector()
+    led = list[str]()
+
+    def ticked(signal: Signal, key: Hashable, name: str) -> None:
+        boundary = detector.tick(signal, key, 0, name)
+        if boundary is not None and boundary.role == "leads":
+            led.append(boundary.source[0])
+
+    sources = Sources(ticked, ImportWatch())
+    sources.install()
+    try:
+        network, loss = torch.nn.Linear(2, 2), torch.nn.MSELoss()
+        optimizer = torch.optim.LBFGS(
+            network.parameters(), 1e-6, max_iter=iterations, tolerance_grad=0, tolerance_change=0
+        )
+
+        def closure() -> float:
+            optimizer.zero_grad()
+            error = loss(network(torch.ones(1, 2)), torch.zeros(1, 2))
+            error.backward()
+            return error.item()
+
+        optimizer.step(closure)
+    finally:
+        sources.remove()
+    assert led == leads
 
 
 def test_a_cell_that_is_trained_a_hundred_times_a_step_is_heard_once() -> None:

@@ -27,6 +27,7 @@ Kind = Literal["user", "iteration", "optimizer", "request", "module", "compiled"
 Signal = Literal[
     Kind,
     "training module",
+    "closure's module",
     "optimizer's module",
     "acting module",
     "fed acting module",
@@ -56,6 +57,9 @@ SIGNALS: dict[Signal, SignalMeaning] = {
     "module": SignalMeaning("module", 3, begins=True),
     # Waits for its optimizer, through as many calls as gradients are commonly accumulated over.
     "training module": SignalMeaning("module", 17, begins=True),
+    # Called while an optimizer steps, whose end is the better sign: LBFGS calls its closure up to 25 times a
+    # step, and with ``max_iter=100`` up to 125 times. One that is made to take a single step never ends it.
+    "closure's module": SignalMeaning("module", 126, begins=True),
     # It is initialised, calibrated or warmed up before it is switched to evaluation, or never is.
     "idle module": SignalMeaning("module", 17, begins=True),
     # An optimizer has been made: its steps are the program's, after a rollout or a sequence of any length.

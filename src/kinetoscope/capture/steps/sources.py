@@ -116,6 +116,7 @@ class Sources:
         self.replays = 0  # of graphs, whoever asks for them
         self.compiling = False
         self.calling: frozenset[Any] = frozenset()
+        self.stepping: frozenset[Any] = frozenset()  # what runs while an optimizer steps
         self.within_step: frozenset[Any] = frozenset()  # what runs while a part of a step does
         self.prefilled = False  # the running request has called its model
         self.awaiting_since = 0.0  # when a module was called first whose optimizer had been made
@@ -155,7 +156,8 @@ class Sources:
             left.install()
             return
         self.calling = torch_private.module_call_codes() | torch_private.batch_codes()
-        self.within_step = self.calling | torch_private.optimizer_codes()
+        self.stepping = torch_private.optimizer_codes()
+        self.within_step = self.calling | self.stepping
         for graph in torch_private.graph_classes():
             self._bound(
                 f"graph of {graph.__name__}", graph, "replay", self._graph_replayed, of=EveryCallWatch
@@ -443,6 +445,8 @@ class Sources:
             # A loss is called as often as what it judges, and no sooner a sign of steps.
             training = training or (self.trained is not None and self._judges(module))
             signal: Signal = "training module" if training else "idle module" if idle else "module"
+            if _surrounded(inspect.currentframe(), self.stepping):
+                signal = "closure's module"
             self.tick(signal, self._key(module), type(module).__name__)
         elif _records_gradients():
             self.tick("optimizer's module", self._key(module), type(module).__name__)
