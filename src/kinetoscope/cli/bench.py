@@ -105,6 +105,8 @@ def _permit(path: Path, trusted: bool) -> None:
     not be run, or there is no terminal to ask on."""
     import sys
 
+    from kinetoscope import numbers
+    from kinetoscope.bench.kernels import generated
     from kinetoscope.errors import InputError
     from kinetoscope.recording import trust
     from kinetoscope.recording.manifest import is_recording
@@ -113,10 +115,10 @@ def _permit(path: Path, trusted: bool) -> None:
     files = [*trust.code(path), *trust.inputs(path)]
     if not files or trust.is_known(path):
         return
+    generated.find(path)  # what holds no code of Inductor's is refused, and nothing asked
     if not trusted:
-        what = (
-            f"bench runs the Python code in here ({len(files)} files), as you, and nothing says it is yours"
-        )
+        held = numbers.count(len(files), "file")
+        what = f"bench runs the Python code in here ({held}), as you, and nothing says it is yours"
         where = f"{path}{_provenance(path)}"
         refused = InputError(what, where=where, hint="read that code; --trust runs it")
         if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import re
-import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -104,6 +102,7 @@ def _rank(path: Path) -> int | None:
 
 def _lines(path: Path) -> Iterator[str]:
     """As far as they can be read: a packed file may be cut, or damaged."""
-    opened = (gzip.open if path.suffix == ".gz" else open)(path, "rb")
-    with opened as file, suppress(EOFError, zlib.error, gzip.BadGzipFile):
-        yield from io.TextIOWrapper(file, encoding="utf-8", errors="replace")
+    data = log.contents(path, Counter())
+    lines = data.splitlines() if isinstance(data, bytes) else iter(data.readline, b"")
+    for line in lines:
+        yield line.decode(errors="replace")

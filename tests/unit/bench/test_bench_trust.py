@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import shutil
 import sys
@@ -11,6 +12,8 @@ import pytest
 
 from kinetoscope import cli
 from kinetoscope.bench import request
+from kinetoscope.bench.kernels import generated
+from kinetoscope.errors import InputError, TooLargeError
 from kinetoscope.recording import folder, manifest, trust
 from kinetoscope.recording.manifest import Environment, Manifest
 
@@ -155,3 +158,22 @@ def test_the_measuring_process_imports_nothing_from_where_it_is_started(tmp_path
     )
     assert "FileNotFoundError" in done.stderr
     assert done.stdout == ""
+
+
+def test_a_trace_holds_no_code_to_be_asked_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "trace.json.gz"
+    trace.write_bytes(gzip.compress(b'{"traceEvents": []}'))
+    assert not bench(trace)
+    assert "no module that Inductor generated" in capsys.readouterr().err
+
+
+def test_a_packed_module_that_is_damaged_is_refused_and_so_is_one_that_packs_as_none_does(
+    tmp_path: Path,
+) -> None:
+    module = tmp_path / "module.py.gz"
+    module.write_bytes(b"\x1f\x8b\x08\x00 cut")
+    with pytest.raises(InputError, match="no module that Inductor generated"):
+        generated.find(module)
+    module.write_bytes(gzip.compress(b"AsyncCompile() # async_compile" + b"a" * (100 << 20), 1))
+    with pytest.raises(TooLargeError):
+        generated.find(module)

@@ -172,6 +172,13 @@ def test_what_packs_as_no_log_does_is_refused(tmp_path: Path) -> None:
         log.read(write(tmp_path / "bomb.log.gz", bomb))
 
 
+def test_text_of_the_scheduler_that_packs_as_none_does_is_refused(tmp_path: Path) -> None:
+    line = b"V0101 00:00:00.000000 1 torch/_inductor/scheduler.py:1] [0/0] [__fusion] attempting fusion\n"
+    bomb = gzip.compress(line + b"a" * (100 << 20), compresslevel=1)
+    with pytest.raises(TooLargeError, match="unpacks to more than"):
+        load(write(tmp_path / "bomb.log.gz", bomb))
+
+
 def test_what_was_read_is_let_go_and_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "_RESIDENT", 100)
     texts = [f"text {number}\n" + "x" * 5000 for number in range(20)]

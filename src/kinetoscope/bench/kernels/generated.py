@@ -7,8 +7,8 @@ shape and stride. This file reads its text; `follow` finds out what the kernels 
 from __future__ import annotations
 
 import ast
-import gzip
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,8 +16,9 @@ from typing import NamedTuple
 import msgspec
 
 from kinetoscope.compilation.generated.module import Definition, KernelFacts, parse
+from kinetoscope.compilation.log.read import contents
 from kinetoscope.errors import InputError, KinetoscopeError
-from kinetoscope.recording import plain_file, trust
+from kinetoscope.recording import trust
 from kinetoscope.recording.manifest import is_recording
 
 
@@ -120,8 +121,7 @@ def find(path: Path, graph: str = "") -> list[ModuleSource]:
 
 def read(path: Path) -> ModuleSource | None:
     """The module in ``path``; None if the file is something else (a kernel's own file, a user's script)."""
-    data = plain_file.content(path)
-    source = (gzip.decompress(data) if path.suffix == ".gz" else data).decode(errors="replace")
+    source = contents(path, Counter())[:].decode(errors="replace")
     if "async_compile" not in source or "AsyncCompile()" not in source:
         return None
     module = parse(source)

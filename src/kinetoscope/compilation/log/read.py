@@ -123,11 +123,12 @@ def read(path: Path) -> Log:
     """Read one log, plain or gzipped, whole or cut anywhere. Raises InputError where the file cannot be
     opened, TooLargeError where it unpacks past ``MAX_UNPACKED_BYTES``."""
     damages: Counter[str] = Counter()
-    data = _contents(path, damages)
+    data = contents(path, damages)
     return Log(str(path), data, tuple(_records(data, damages)), MappingProxyType(dict(damages)))
 
 
-def _contents(path: Path, damages: Counter[str]) -> bytes | mmap.mmap:
+def contents(path: Path, damages: Counter[str]) -> bytes | mmap.mmap:
+    """A file of text, plain or gzipped, as far as it can be read. Raises what ``read`` does."""
     try:
         with plain_file.opened(path) as file:
             if file.read(2) == b"\x1f\x8b":
@@ -137,9 +138,7 @@ def _contents(path: Path, damages: Counter[str]) -> bytes | mmap.mmap:
                 return b""
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
-        raise InputError(
-            f"cannot read the compile log: {error.strerror or error}", where=str(path)
-        ) from error
+        raise InputError(f"cannot read the file: {error.strerror or error}", where=str(path)) from error
 
 
 def _gunzip(path: Path, packed: BinaryIO, damages: Counter[str]) -> bytes | mmap.mmap:
@@ -150,7 +149,7 @@ def _gunzip(path: Path, packed: BinaryIO, damages: Counter[str]) -> bytes | mmap
             size = whole.tell()
             if size > MAX_UNPACKED_BYTES or size > max(_SUSPECT, _RATIO * packed.tell()):
                 raise TooLargeError(
-                    f"the compile log unpacks to more than {size >> 20} MiB from {packed.tell() >> 10} KiB",
+                    f"the file unpacks to more than {size >> 20} MiB from {packed.tell() >> 10} KiB",
                     where=str(path),
                     hint="if it is a real one, unpack it first: gunzip",
                 )
