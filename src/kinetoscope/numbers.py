@@ -17,9 +17,11 @@ def time(us: float) -> str:
     return _scaled(us, _TIME_UNITS) if abs(us) >= LEAST_US else "0 µs"
 
 
-def roughly(us: float) -> str:
-    """Microseconds to one digit, where more are not known: ``20 ms``."""
-    return time(float(f"{us:.0e}")).replace(".00 ", " ").replace(".0 ", " ")
+def roughly(us: float, like: float | None = None) -> str:
+    """Microseconds to one digit, where more are not known: ``20 ms``; where ``like`` is smaller, to the place
+    of its digit: 15.1 ms like 5 ms are ``15 ms``."""
+    place = int(f"{us if like is None else min(us, like):.0e}".partition("e")[2])
+    return time(round(us, -place)).replace(".00 ", " ").replace(".0 ", " ")
 
 
 def signed(us: float) -> str:

@@ -13,7 +13,7 @@ from command import ROOT, SMALL, kinetoscope, process, refused
 
 
 def test_a_folder_with_nothing_in_it_is_refused(tmp_path):
-    refused(kinetoscope("report", tmp_path), 3, str(tmp_path))
+    refused(kinetoscope("report", tmp_path), 3, "no trace, recording or compile log", str(tmp_path))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

@@ -262,6 +262,8 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None, links: bool) 
     if not traces and not recorded:
         if failures and not (compilation or memory or timelines or _was_killed(recordings.values())):
             raise failures[0]
+        if memory and not (recordings or timelines or compilation):
+            _refuse_unreadable(memory)
         of_memory = [*(one.path for one in memory), *timelines]
         is_lost = bool(failures) or _was_killed(recordings.values())
         recorded.append(_no_events(inputs, compilation, recordings, of_memory, is_lost=is_lost))
@@ -442,6 +444,13 @@ def _attempted(read: Callable[[], T]) -> tuple[list[T], list[InputError]]:
 
 def _left_out(error: InputError) -> str:
     return f"{error.where} was left out: {error.what}"
+
+
+def _refuse_unreadable(snapshots: Sequence[MemoryFiles]) -> None:
+    """Raises InputError where none of them can be read."""
+    tries = [_attempted(lambda files=files: files.snapshot) for files in snapshots]
+    if not any(found for found, _ in tries):
+        raise tries[0][1][0]
 
 
 def _was_killed(manifests: Iterable[Manifest]) -> bool:

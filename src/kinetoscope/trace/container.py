@@ -168,7 +168,11 @@ def refuse_no_file(path: Path) -> None:
         with suppress(OSError):
             for inside in sorted(path.iterdir()):
                 refuse_name(inside, b"")
-        raise InputError("this is a folder, not a trace", where=str(path), hint="name the trace inside it")
+        raise InputError(
+            "there is no trace, recording or compile log in this folder",
+            where=str(path),
+            hint="a trace's name ends in .json, .json.gz or .json.zst",
+        )
     if path.exists() and not path.is_file():
         raise InputError(
             "this is a pipe, socket or device, not a file",

@@ -24,16 +24,14 @@ OWNED, WORTH = 0.5, 0.005
 
 def section(report: Report, most: int, *, everything: bool = False) -> Iterable[Block]:
     """The report's section: what to change; with ``everything`` also what only informs, and all evidence."""
-    shown = (report.findings if everything else worth_doing(report))[:most]
-    if not shown:
-        return
-    yield Heading("Findings", "what to change, in this order")
-    if words := little(report):
-        yield Prose(words)
-    yield Labelled(tuple((_severity(row), tuple(_entry(report, row, everything))) for row in shown))
-    if all_of_it := together(report):
-        yield Prose(all_of_it)
-    yield from rest(len(report.findings) - len(shown), "finding")
+    if shown := (report.findings if everything else worth_doing(report))[:most]:
+        yield Heading("Findings", "what to change, in this order")
+        if words := little(report):
+            yield Prose(words)
+        yield Labelled(tuple((_severity(row), tuple(_entry(report, row, everything))) for row in shown))
+        if all_of_it := together(report):
+            yield Prose(all_of_it)
+        yield from rest(len(report.findings) - len(shown), "finding")
     yield from (line(Text(names.ended_early(problem, 300), "yellow")) for problem in report.unread)
 
 
@@ -266,15 +264,17 @@ def together(report: Report) -> str:
     typical = report.as_it_runs.step_us.median if report.as_it_runs else replay.recorded_us
     # What savings are shares of: with a cold start in it the mean is far from what a step usually takes.
     step = replay.savings_of_us or typical
-    amount = numbers.roughly if _is_rough(report) else numbers.time
-    left = amount(max(0.0, step - replay.joint_saving_us))
+    saved_us, left_us = replay.joint_saving_us, max(0.0, step - replay.joint_saving_us)
+    saved, left = numbers.time(saved_us), numbers.time(left_us)
+    if _is_rough(report):
+        saved, left = numbers.roughly(saved_us), numbers.roughly(left_us, like=saved_us)
     what = "step" if report.steps else "recording"
     before = numbers.time(step)
     if abs(step - typical) > UNLIKE * typical:
         before += f" at the mean ({numbers.time(typical)} at the median)"
     error = numbers.percent(abs(replay.error))
     return (
-        f"All together they save about {amount(replay.joint_saving_us)}: a {what} of {before} would take "
+        f"All together they save about {saved}: a {what} of {before} would take "
         f"about {left}. Savings overlap, so each figure is what that fix adds to those above it. Error of "
         f"the model: {error}{', so that figures are rough' if _is_rough(report) else ''}."
     )

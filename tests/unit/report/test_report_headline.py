@@ -125,6 +125,9 @@ def test_where_the_replay_is_far_off_savings_are_rough():
     assert findings.saving(rough, row) == "saves about 10 ms per step"
     assert "about 20 ms: a step of 31.0 ms would take about 10 ms" in findings.together(rough)
     assert "31.0 %, so that figures are rough" in findings.together(rough)
+    # What is left is said to the place that the saving is: 31 ms less 5 ms are not 30 ms.
+    little = report(findings=[row, row], replay=msgspec.structs.replace(replay, joint_saving_us=4_800.0))
+    assert "about 5 ms: a step of 31.0 ms would take about 26 ms" in findings.together(little)
 
 
 def test_what_all_findings_save_together_is_said_with_the_error_of_the_replay():

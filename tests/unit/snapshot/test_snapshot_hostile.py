@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from command import ROOT, kinetoscope, refused
 from kinetoscope import cli
 from kinetoscope.errors import InputError
 from kinetoscope.snapshot.read import read
 from kinetoscope.sources.run import load
 from snapshots import frames
 
+FIXTURES = ROOT / "tests" / "fixtures"
 BLOCK: dict[str, Any] = {"address": 0, "size": 512, "requested_size": 5, "state": "active_allocated"}
 SEGMENT: dict[str, Any] = {"device": 0, "address": 0, "total_size": 512, "stream": 0, "blocks": [BLOCK]}
 
@@ -78,3 +80,19 @@ def test_a_damaged_gzip_is_an_input_that_cannot_be_read(name: str, tmp_path: Pat
         (tmp_path / name).write_bytes(changed)
         with contextlib.suppress(InputError):
             load(tmp_path / name)
+
+
+def test_where_nothing_but_an_unreadable_snapshot_was_named_no_report_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "cut.pickle.gz"
+    path.write_bytes((FIXTURES / "h200_memory" / "full-failed.pickle.gz").read_bytes()[:20_000])
+    for verb in ("report", "findings"):
+        refused(kinetoscope(verb, path), 3, "cannot read the snapshot", str(path))
+
+
+def test_next_to_a_trace_an_unreadable_snapshot_is_named(tmp_path: Path) -> None:
+    trace = FIXTURES / "h200" / "mm_4096_warm_compile.json.gz"
+    path = tmp_path / "cut.pickle.gz"
+    path.write_bytes((FIXTURES / "h200_memory" / "full-failed.pickle.gz").read_bytes()[:20_000])
+    done = kinetoscope("report", trace, path)
+    assert done.returncode == 0
+    assert "cut.pickle.gz was left out" in " ".join(done.stdout.split())
