@@ -148,7 +148,7 @@ def fewer_launches(view: RankView) -> Remedy:
     if why := _on_the_host(view):
         return Remedy(
             f"Put more work behind each launch ({larger}torch.compile). One CUDA graph of the whole step is "
-            f"none of the means here: {why}.{gain}",
+            f"not possible as it stands: {why}.{gain}",
             "model = torch.compile(model)",
             "default",
             COMPILED,
@@ -172,7 +172,7 @@ def _on_the_host(view: RankView) -> str | None:
     if len(view.inside(recomputed(view.trace))):
         return "checkpointing sets the random numbers' state from the host"
     if trains(view) and (waits := round(view.per_step(_waits(view)))) > MANY_WAITS:
-        return f"{waits} calls in it wait for the device, and one can hold what lies between two of them"
+        return f"{waits} calls in it wait for the device; a graph can hold what lies between two of them"
     each = passes(view.trace).drop_nulls("step").group_by("step").agg(pl.len(), pl.n_unique("shape"))
     if len(each) and whole(each["len"].min()) > 1 and whole(each["shape"].max()) == 1:
         return f"it accumulates the gradients of {each['len'].min()} batches"

@@ -271,9 +271,13 @@ class RankView(Struct, frozen=True, eq=False, dict=True, weakref=True):
         return waits(self.run, self.trace)
 
     @cached_property
+    def waited_ns(self) -> int:
+        """How long this rank's collectives only waited for another recorded rank."""
+        return int(self.waits["saved_ns"].sum()) if len(self.run.traces) > 1 else 0
+
+    @property
     def _working(self) -> float:
-        waited_ns = int(self.waits["saved_ns"].sum()) if len(self.run.traces) > 1 else 0
-        return max(0.0, 1 - waited_ns / max(1, self.busy_ns))
+        return max(0.0, 1 - self.waited_ns / max(1, self.busy_ns))
 
     @cached_property
     def gaps(self) -> pl.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 import traces
+from kinetoscope.analysis.collectives.waiting import waits
 from kinetoscope.analysis.ranks.comparison import comparison
 from kinetoscope.analysis.replay import ranks
 from kinetoscope.analysis.replay.change import without_host
@@ -20,7 +22,7 @@ from kinetoscope.findings.ledger import Job, settle
 from kinetoscope.findings.model import Finding, Saving
 from kinetoscope.findings.rank_view import views
 from kinetoscope.findings.registry import find
-from kinetoscope.findings.rules import straggler
+from kinetoscope.findings.rules import overhead_bound, straggler
 from kinetoscope.sources.run import LoadedRun, load
 from kinetoscope.trace.model import Trace
 
@@ -163,6 +165,19 @@ def test_nobody_is_called_a_straggler_whom_the_comparison_of_ranks_clears(name: 
     assert comparison(run).verdict.rank is None
     assert [finding for view in views(run) for finding in straggler.find(view)] == []
     assert find(run)[0].rule == first
+
+
+def test_what_a_kernel_takes_is_without_its_waiting_as_is_the_devices_share() -> None:
+    run = load(*(FIXTURES / f"fsdp_warm_none_rank{number}.json.gz" for number in range(2)))
+    view = views(run)[0]
+    (found,) = overhead_bound.find(view)
+    said = re.search(r"launching (\d+) kernels of ([\d.]+) µs each", found.title)
+    assert said is not None
+    waited_us = waits(run, view.trace)["saved_ns"].sum() / 1000
+    kernels = view.work.filter(pl.col("kind") == "kernel")["duration_ns"].sum() / 1000
+    assert int(said[1]) * float(said[2]) == pytest.approx(
+        (kernels - waited_us) / len(view.trace.steps), rel=0.01
+    )
 
 
 def test_a_cost_is_of_the_programs_own_step_where_that_was_timed(

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 import traces
+from kinetoscope.analysis.health.verdict import health
 from kinetoscope.findings import in_force, savings
 from kinetoscope.findings.ledger import settle
 from kinetoscope.findings.model import Finding, Saving
@@ -16,6 +17,7 @@ from kinetoscope.findings.rank_view import RankView, views
 from kinetoscope.findings.rules import (
     activity_buffer,
     cold_start_step,
+    dropped_events,
     layout_conversion,
     low_occupancy,
     needless_scaler,
@@ -251,7 +253,7 @@ def test_no_graph_holds_a_step_of_training_that_often_waits() -> None:
     ]
     training = view(traces.step(0, 0, 800), *launched("aten::mm", "gemm", 1, 9), *waits, node)
     assert (
-        "none of the means here: 12 calls in it wait for the device"
+        "not possible as it stands: 12 calls in it wait for the device"
         in in_force.fewer_launches(training).advice
     )
     served = view(traces.step(0, 0, 800), *launched("aten::mm", "gemm", 1, 9), *waits)
@@ -290,3 +292,14 @@ def test_what_keeps_all_results_stands_before_what_rounds_them_where_it_saves_ha
         other = replace(finding("rounded", 1), saving=rounded)
         found = settle(run, [other, finding("exact", exact)], {"rounded": "rounds"})
         assert [one.rule for one in found] == order
+
+
+def test_launches_without_work_are_counted_as_the_verdict_on_the_recording_counts_them() -> None:
+    answered = [event for number in range(1, 13) for event in launched("aten::mm", "gemm", number, 5)]
+    lost = [traces.call("cudaLaunchKernel", 2000 + 10 * number, 5, 100 + number) for number in range(8)]
+    copies = [traces.call("cudaMemcpyAsync", 3000 + 10 * number, 5, 200 + number) for number in range(6)]
+    copied = [traces.kernel("Memcpy HtoD", 3000 + 10 * number, 5, 200 + number) for number in range(6)]
+    seen = view(*answered, *lost, *copies, *copied)
+    (note,) = (note for note in health(seen.run).notes if note.code == "launches-without-kernel")
+    assert note.text.startswith("8 of 20 kernel launches")
+    assert "8 of 20 kernel launches" in only(dropped_events.find(seen)).title

@@ -20,6 +20,7 @@ Source
 """
 
 from kinetoscope.analysis.events.torch_names import DMA
+from kinetoscope.analysis.health.verdict import WORK_LAUNCH
 from kinetoscope.analysis.time.busy import unanswered_launches
 from kinetoscope.findings.rule import *
 
@@ -29,8 +30,7 @@ COUNT = 5
 
 def find(view: RankView) -> Findings:
     device = view.trace.device_events
-    answered = device["launch"].drop_nulls().n_unique()
-    if not answered:
+    if not device["launch"].count():
         return
     # A kernel that runs while nothing has been launched yet belongs to what came before the recording.
     first = device["start_ns"].filter(device["launch"].is_not_null()).min()
@@ -38,17 +38,16 @@ def find(view: RankView) -> Findings:
         pl.col("launch").is_null() & (pl.col("start_ns") > first) & ~matching(device, "name", DMA)
     )
     # A memset or copy of no bytes makes no device work: cuDNN calls hundreds of those.
-    lost = unanswered_launches(view.trace).filter(
-        ~pl.col("name").cast(pl.String).str.contains("Memset|Memcpy")
-    )
-    launches = answered + len(lost)
+    lost = unanswered_launches(view.trace)
+    lost = lost.filter(matching(lost, "name", WORK_LAUNCH))
+    launches = int(matching(view.trace.host_events, "name", WORK_LAUNCH).sum())
     missing: list[str] = []
     shown: list[Evidence] = []
     if len(lost) >= max(COUNT, SHARE * launches):
-        missing.append(f"{len(lost)} of {launches} launches have no device work")
+        missing.append(f"{len(lost):,} of {launches:,} kernel launches have no device work")
         shown.append(evidence.of(view, "launches without device work", lost))
     if len(orphans) >= max(COUNT, SHARE * len(device)):
-        missing.append(f"{len(orphans)} of {len(device)} device events have no launch")
+        missing.append(f"{len(orphans):,} of {len(device):,} device events have no launch")
         shown.append(evidence.of(view, "device events without a launch", orphans))
     if missing:
         yield Finding(

@@ -52,7 +52,7 @@ def find(view: RankView) -> Findings:
     kernels, what = (kernels, "kernels") if len(kernels) else (view.work, "copies and memsets")
     others = view.per_step(len(view.work) - len(kernels))
     and_others = f" and {others:,.0f} copies and memsets" if round(others) else ""
-    typical = int(kernels["duration_ns"].sum()) / max(1, len(kernels)) / 1000
+    typical = max(0, int(kernels["duration_ns"].sum()) - view.waited_ns) / max(1, len(kernels)) / 1000
     busy, share = numbers.time(view.working_us), numbers.percent(view.working_share)
     but = "" if share == numbers.percent(view.busy_share) else ", without its waiting for other ranks"
     remedy = fewer_launches(view)
