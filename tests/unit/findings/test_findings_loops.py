@@ -32,6 +32,7 @@ def training(
     passes: int = 10,
     us: float = 2.0,
     learns: bool = False,
+    node_us: float = 0.0,
     reads: int = 0,
     way: str = "Memcpy DtoH (Device -> Pageable)",
     differs: bool = False,
@@ -42,7 +43,8 @@ def training(
 ) -> RankView:
     """Steps with a loop, of which each pass launches six kernels, in 122 µs of the host; the backward pass
     does as many. The first ``reads`` ops of the loop wait for the device. The last step ``differs`` in what
-    its passes compute. Of what is ``scored``, 4 MB are read before, in 500 µs."""
+    its passes compute. Of what is ``scored``, 4 MB are read before, in 500 µs. With ``node_us`` the op after
+    the loop has a node of autograd that takes so long, and ops of the loop, which have none, its number."""
     program, lines = Eager(), list[tuple[str, str]]()
     for step in range(STEPS):
         for _ in range(passes):
@@ -52,12 +54,18 @@ def training(
                 read = {"kernel": way, "bytes": 4} if number < reads else {}
                 name = "aten::item" if number < reads else op
                 name = {"aten::item": "aten::is_nonzero", "aten::mul": "aten::add"}[name] if other else name
-                sequence = program.number if learns else None
+                sequence = program.number if learns else 1000 + step if node_us else None
                 program.run(name, us=us, grid=grid, sequence=sequence, **read)
         if learns:
             for number in reversed(range(program.number - passes * EACH, program.number)):
                 program.backward("MulBackward0", "aten::mul", us=us, sequence=number)
-        program.run("aten::sum", us=100 if differs else us)  # two loops, between which the device works
+        after = 1000 + step if node_us else None
+        # Two loops, between which the device works.
+        program.run("aten::sum", us=100 if differs else us, sequence=after)
+        if node_us:
+            numbered = {"Sequence number": after, "Fwd thread id": 1}
+            program.events.append(traces.host(f"{NODE}SumBackward0", program.at, node_us, tid=2, **numbered))
+            program.at += node_us + 2
         if scored_us:
             program.run("aten::to", kernel="Memcpy DtoH (Device -> Pageable)", us=500, bytes=4 << 20)
             program.at = program.free + scored_us
@@ -107,6 +115,13 @@ def test_what_its_passes_cost_in_the_backward_pass_goes_as_well(tmp_path: Path) 
     host = finding.saving.change.host.with_columns(lasts=pl.col("end_ns") - pl.col("start_ns"))
     each = [host.filter(pl.col("start_ns").is_between(*mark))["lasts"].sum() for mark in marks.rows()]
     assert each == pytest.approx([each[0]] * STEPS, rel=0.05)
+
+
+def test_the_backward_pass_of_an_op_after_the_loop_stays(tmp_path: Path) -> None:
+    """Ops without a node, as those that make a batch, have the number of the next node that is made."""
+    (alone,) = looped_ops.find(training(tmp_path, on_cpu=True))
+    (finding,) = looped_ops.find(training(tmp_path, on_cpu=True, node_us=200))
+    assert finding.saving.us == pytest.approx(alone.saving.us, rel=0.01)
 
 
 WORDS = """

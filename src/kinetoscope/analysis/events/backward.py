@@ -72,6 +72,16 @@ def in_backward(trace: Trace) -> pl.Series:
     return nearest(trace.host_events, matching(trace.host_events, "name", AUTOGRAD_NODE)).is_not_null()
 
 
+@remembered
+def makes_node(trace: Trace) -> pl.Series:
+    """For each row of ``host_events`` whether it made the node of autograd that has its number. An op that
+    makes none has the number of the next one that its thread makes, so that the last of several made it."""
+    host = trace.host_events.with_columns(forward=~in_backward(trace) & ~names_forward(trace))
+    forward = host.filter(pl.col("sequence").is_not_null(), "forward")
+    last = forward.sort("start_ns").group_by("lane", "sequence").agg(pl.last("id"))
+    return host["id"].is_in(last["id"].implode())
+
+
 def names_forward(trace: Trace) -> pl.Series:
     """For each row of ``host_events`` whether it names the thread of its forward op, as backward ops do."""
     named = trace.host_arguments["forward_thread"] > 0

@@ -38,7 +38,7 @@ from collections import defaultdict
 
 from msgspec import Struct
 
-from kinetoscope.analysis.events.backward import in_backward, in_update
+from kinetoscope.analysis.events.backward import in_backward, in_update, makes_node
 from kinetoscope.analysis.events.rows import END
 from kinetoscope.analysis.events.torch_names import AUTOGRAD_NODE, OPTIMIZER, SYNCHRONIZATION
 from kinetoscope.analysis.kernels.occupancy import blocks
@@ -206,9 +206,10 @@ def _looped(view: RankView, line: str, loops: pl.DataFrame, entered: pl.DataFram
         return None
     rest = _all_but_one_pass(view, work, entered)
     later = view.launched_during(rest)
+    makers = within.filter(makes_node(view.trace).gather(within["id"]))
     nodes, later_nodes = (
         host.filter(matching(host, "name", AUTOGRAD_NODE) & host["sequence"].is_in(of.implode()))
-        for of in (one["sequence"].drop_nulls().unique() for one in (within, _inside(ops, rest)))
+        for of in (one["sequence"].drop_nulls().unique() for one in (makers, _inside(makers, rest)))
     )
     filled = whole_tensors(view).filter(pl.col("node").is_in(nodes["id"].implode()))
     launched = [_merged(view, one) for one in (later, view.launched_during(later_nodes))]
