@@ -193,16 +193,18 @@ SAVING = "<module> 20 train 44 save_checkpoint 81 {saving}"
 SCORING = "<module> 20 train 45 score 52"
 
 
-def long_steps(path: str, waits_s: float = 0.0, grids: Sequence[int] = (1, 1, 1)) -> RankView:
-    """Each tenth of 40 steps of 10 ms takes 400 ms more, of which it waits so long for the device. The kernel
-    of each recorded step has a grid of so many blocks."""
+def long_steps(
+    path: str, waits_s: float = 0.0, grids: Sequence[int] = (1, 1, 1), loads_s: float = 0.0
+) -> RankView:
+    """Each tenth of 40 steps of 10 ms takes 400 ms more, of which it waits so long for the device, and so
+    long for loaders. The kernel of each recorded step has a grid of so many blocks."""
     samples = Run().ticked(STEP)
     for _ in range(4):
         samples.sample("timed", STEP, times=5).sample("timed", path, times=20)
     usual, none = (STEP_S,) * 9, (0.0,) * 9
     timed = TimedSteps(
         step_s=(*usual, 0.41) * 4, host_s=(*usual, 0.41) * 4, sync_s=(*none, waits_s) * 4,
-        data_s=(0.0,) * 40, gc_s=(0.0,) * 40,
+        data_s=(*none, loads_s) * 4, gc_s=(0.0,) * 40,
     )  # fmt: skip
     return view_of(samples, timed=timed, grids=grids)
 
@@ -225,6 +227,21 @@ def test_what_is_no_saving_is_advised_to_be_done_less_often() -> None:
     assert found.title.endswith("in score (train.py:7)")
     assert found.advice.startswith("Let score (train.py:7) run less often")
     assert found.snippet is None
+
+
+def test_an_evaluation_that_waits_for_a_loader_of_its_own_is_named() -> None:
+    (found,) = rare_long_steps.find(long_steps(f"{SCORING} {{loading_data}}", loads_s=0.39))
+    assert found.title == (
+        "1 of 10 steps takes 400 ms more than the others (10.0 ms), in score (train.py:7): "
+        "waiting for the data loader"
+    )
+    assert found.saving.us == pytest.approx(40_000, rel=0.02)
+    assert found.advice == (
+        "Let score (train.py:7) run less often, or let workers make its batches ahead of time."
+    )
+    # The loop's own loader, which usual steps wait for as well.
+    (found,) = rare_long_steps.find(long_steps("<module> 20 train 39 {loading_data}", loads_s=0.39))
+    assert found.title == "4 of 40 steps take up to 410 ms, the others 10.0 ms: waiting for the data loader"
 
 
 def with_lines(view: RankView, lines: Trace) -> RankView:

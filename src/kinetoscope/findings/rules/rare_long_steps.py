@@ -13,10 +13,11 @@ How it decides
     At most a third of the steps, where they add at least a twentieth of the median to the mean; where the
     workers of a loader make steps come in rounds, whole rounds of 1.5 times the median are long. The cause is
     what the host spent most of the additional time in, as far as that is known: waiting for its data loader,
-    calls that wait for the device, Python's garbage collector. Else samples of the thread say which function
-    it is: one that is seen in a row for about as long as a long step takes more, as often as those come. Its
-    time, spread over all steps, is promised; of one that usual steps run as well nothing is, unless it writes
-    files. Steps in which a library plans for new sizes are left to ``new-shapes``.
+    calls that wait for the device, Python's garbage collector. Else, and where that function waits for a
+    loader of its own, samples of the thread say which function it is: one that is seen in a row for about as
+    long as a long step takes more, as often as those come. Its time, spread over all steps, is promised; of
+    one that usual steps run as well nothing is, unless it writes files. Steps in which a library plans for
+    new sizes are left to ``new-shapes``.
 
     Where no function is it, the longest of what the samples show to be repeated, and to be no part of a usual
     step, is named where it takes half to twice of the additional time; nothing is promised of waits for the
@@ -45,6 +46,7 @@ import re
 from kinetoscope.analysis.health.verdict import LARGE_PHASE
 from kinetoscope.analysis.origins.item_by_item import item_by_item
 from kinetoscope.analysis.passes.long_steps import HALF, TWICE, LongSteps
+from kinetoscope.analysis.passes.thread_lines import LOADING
 from kinetoscope.analysis.passes.unprofiled import StepRound, Unprofiled
 from kinetoscope.analysis.passes.whole_run import RunPhase
 from kinetoscope.analysis.time.busy import steps_of
@@ -105,12 +107,15 @@ def _seen(view: RankView, extra_us: float) -> tuple[RunPhase | None, float]:
 
 
 def _function(view: RankView) -> LongSteps | None:
-    """The function that long steps are about, where they are long for neither loader nor collector."""
+    """The function that long steps are about, where they are long for neither the loader of the steps, other
+    than one of that function, as an evaluation has, nor the collector."""
     watched, own = view.watched, view.as_it_runs
     rare = None if own is None else own.timed.rare
-    if watched is None or rare is None:
+    found = None if watched is None else watched.long_steps
+    if rare is None or found is None:
         return None
-    return watched.long_steps if rare.cause in (None, "synchronization") else None
+    loads = rare.cause == "data-loading" and found.does == LOADING
+    return found if loads or rare.cause in (None, "synchronization") else None
 
 
 def _in_usual_steps(view: RankView, found: LongSteps) -> bool:
@@ -128,6 +133,10 @@ def _in_function(view: RankView, found: LongSteps, timed: Unprofiled) -> Finding
     what, advice, snippet = (
         CAUSES["saving"] if writes else ("", f"Let {called} run less often, {on_device}{LESS_OFTEN}", None)
     )
+    if found.does == LOADING:
+        what = CAUSES["data-loading"][0]
+        advice = f"Let {called} run less often, or let workers make its batches ahead of time."
+        snippet = with_workers(view, "…")
     take = "takes" if count == 1 else "take"
     saving = savings.rare(
         view, min(found.step_us, extra_us), "its time by samples of the thread, spread over all steps"
