@@ -84,7 +84,7 @@ def section(report: Report, most: int) -> Iterable[Block]:
         field("time", "time", "time_us"),
         field("begins at", "words", lambda row: "" if row.where is None else names.plain(row.where)),
         field("times", "count", lambda row: row.times if row.kind == "phase" and row.times else None),
-        field("longest", "time", lambda row: row.longest_us if row.kind == "phase" else None),
+        field("longest", "time", lambda row: (row.longest_us or None) if row.kind == "phase" else None),
         most=most,
         noun="phase",
     )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from kinetoscope.analysis.passes.whole_run import RunPhase, WholeRunRow, phases
+from kinetoscope.document import Report
 from kinetoscope.recording.manifest import StepTimings, TimedSteps
 from kinetoscope.recording.whole_run import WholeRun
+from kinetoscope.render import markdown
+from kinetoscope.views import whole_run
 from sampled import EVERY_S, Run
 
 
@@ -43,6 +49,17 @@ def epochs() -> Run:
         run.sample("after", *STEP, times=40).sample("after", EVALUATE, times=30)
         run.sample("after", "<module> 5 main 14 save 82 {saving}", times=10)
     return run
+
+
+def test_how_long_a_phase_lasts_that_one_sample_shows_is_not_known():
+    run = epochs()
+    for _ in range(30):
+        run.sample("after", *STEP, times=4).sample("after", "<module> 5 main 15 log 72")
+    found = run.divided()
+    assert named(found)["log"].longest_us == 0
+    shown = markdown.render(whole_run.section(cast(Report, SimpleNamespace(whole_run=found)), 9))
+    (row,) = (line for line in shown.splitlines() if line.startswith("| log "))
+    assert row.endswith("| train.py:7 | 30 | – |")
 
 
 def test_epochs_are_steps_and_evaluation_and_checkpoints():
