@@ -59,7 +59,7 @@ def test_a_line_of_the_loop_itself_is_named_where_no_function_is_it() -> None:
     """As ``found = logits.argmax(1)`` on the CPU, once for all windows of a volume."""
     row = found(steps("<module> 5 train 36", "<module> 5 train 36 {computing}"))
     assert row is not None
-    assert row.title == "train (train.py:36)"
+    assert (row.title, row.is_line) == ("line 36 of train (train.py)", True)
     assert row.step_us == pytest.approx(1e6 * (LONG_S - STEP_S) / EVERY, rel=0.01)
     assert replace(row, function="train.py").title == "line 36 of train.py"
 

@@ -490,6 +490,21 @@ def test_an_evaluation_after_every_so_many_steps_is_a_finding_with_its_share() -
     assert "fewer batches. If it evaluates the model: without gradients. To see" in found.advice
 
 
+def test_a_line_between_rounds_of_steps_is_what_comes_after_every_so_many() -> None:
+    """As a rollout, after which some updates follow: it is no work of a step that is long now and then."""
+    samples = Run().ticked(STEP)
+    for _ in range(4):
+        samples.sample("timed", STEP, times=5).sample("timed", "<module> 20 train 46", times=20)
+    uneven = {1, 3, 12, 15, 23, 26, 34}
+    step_s = tuple(0.41 if at % 10 == 9 else 0.03 if at in uneven else STEP_S for at in range(40))
+    view = view_of(samples, timed=TimedSteps(step_s=step_s, host_s=step_s, first=0))
+    assert view.watched is not None
+    assert view.watched.long_steps is not None
+    assert view.watched.long_steps.title == "line 46 of train (train.py)"
+    (found,) = rare_long_steps.find(view)
+    assert found.title.startswith("After every 10 steps something else takes 396 ms")
+
+
 def test_what_comes_after_every_so_many_steps_is_not_what_long_steps_are_about() -> None:
     long = {0, 1, 3, 4, 11, 12, 15, 23, 26, 37}  # at no regular distance, as much in all
     view = with_rounds(0.1, EVALUATING, [0.05 if number in long else STEP_S for number in range(40)])

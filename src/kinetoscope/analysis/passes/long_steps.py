@@ -43,12 +43,15 @@ class LongSteps(msgspec.Struct, frozen=True, kw_only=True):
     step_us: float  # the function's time for each step of the run, at the mean
     times: int  # how often it was seen to run
     called: str = ""  # of a library's function: the program's line that leads to it, ``train.py:34``
+    is_line: bool = False  # a line of the loop itself, at which each pass of it may arrive
 
     @property
     def title(self) -> str:
-        """``save_checkpoint (train.py:80)``; ``line 80 of train.py`` of the script's own code."""
+        """``save_checkpoint (train.py:80)``; ``line 80 of train (train.py)``, of a script ``of train.py``."""
         file, _, line = self.where.rpartition(":")
-        title = f"line {line} of {file}" if file == self.function else f"{self.function} ({self.where})"
+        title = f"{self.function} ({self.where})"
+        if self.is_line:
+            title = f"line {line} of {self.function}{f' ({file})' if file != self.function else ''}"
         return f"{title}, called at {self.called}" if self.called else title
 
     @property
@@ -99,9 +102,9 @@ def long_steps(
     if not (candidates := candidates or in_loop):
         return None
     found = max(candidates, key=lambda node: _later_s(tree, node))
-    place, line = tree.place(_known_by(tree, found)), tree.nodes[found].line
-    if place is None and (script := tree.place(loop)) is not None:
-        place = msgspec.structs.replace(script, line=line)
+    place, is_line = tree.place(_known_by(tree, found)), False
+    if place is None and (around := tree.place(loop)) is not None:
+        place, is_line = msgspec.structs.replace(around, line=tree.nodes[found].line), True
     assert place is not None
     return LongSteps(
         function=function_name(place),
@@ -113,6 +116,7 @@ def long_steps(
         step_us=each_us(found),
         times=tree.nodes[found].stays,
         called=_called_at(tree, found) if LIBRARIES.match(place.file) else "",
+        is_line=is_line,
     )
 
 

@@ -324,8 +324,10 @@ def find(view: RankView) -> Findings:
     busy = view.run.manifest is not None and view.run.manifest.environment.busy
     function = _function(view)
     is_usual = function is not None and _in_usual_steps(view, function)
-    is_line = function is not None and function.where.rpartition(":")[0] == function.function
-    if function is not None and not is_usual and not (busy and is_line and not function.does):
+    if function is not None and function.is_line and _round(view) is not None:
+        return  # it is what comes in between rounds of steps, such as a rollout
+    by_chance = function is not None and busy and function.is_line and not function.does
+    if function is not None and not is_usual and not by_chance:
         yield _in_function(view, function, own.timed)
         return
     if explains_long_steps(view):
