@@ -10,6 +10,8 @@ import stat
 import pytest
 
 from command import ROOT, SMALL, kinetoscope, process, refused
+from kinetoscope.recording import manifest
+from kinetoscope.recording.manifest import Manifest, RankRecord
 
 
 def test_a_folder_with_nothing_in_it_is_refused(tmp_path):
@@ -130,6 +132,17 @@ def test_what_is_no_trace_in_a_folder_is_left_out_and_said(tmp_path):
     assert kinetoscope("report", tmp_path, "-o", report).returncode == 0
     (unread,) = json.loads(report.read_text())["unread"]
     assert "config.json" in unread
+
+
+def test_a_recording_whose_compile_log_was_left_behind_is_read_without_it(tmp_path):
+    (tmp_path / "trace").mkdir()
+    (tmp_path / "trace" / "rank0.json.gz").write_bytes(SMALL.read_bytes())
+    rank = RankRecord(rank=0, trace="trace/rank0.json.gz", compile_log="compile/rank0.log")
+    manifest.write(tmp_path, Manifest(ranks=(rank,), exit="ok"))
+    done = kinetoscope("report", tmp_path)
+    assert done.returncode == 0
+    assert "compile/rank0.log was left out: there is no such file" in done.stderr
+    refused(kinetoscope("graphs", tmp_path), 3, "no compile log")
 
 
 LOG = ROOT / "tests" / "fixtures" / "h200_breaks" / "breaks.log.gz"

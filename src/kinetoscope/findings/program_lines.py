@@ -141,9 +141,9 @@ def _by_launches(view: RankView, launches: pl.Series) -> tuple[str, str] | None:
 
 
 def _loop(view: RankView, launched: dict[str, int]) -> tuple[int, dict[str, int]]:
-    """How many turns the loop has whose lines launch most, and what these launch of ``launched``: a line runs
-    as often in a step as divides the numbers of calls of each of its ops, so often as the loop has turns, or
-    a multiple."""
+    """How many turns the loop has whose lines launch most, and what each of these lines launches. A line of a
+    loop runs in each turn, once or several times; how often it runs in a step is the greatest number that
+    divides the calls of each of its ops."""
     assert view.lines is not None
     calls = view.called.select("name", line=view.lines.texts["line"].gather(view.called["id"]))
     counts = calls.drop_nulls().group_by("line", "name").len().group_by("line").agg("len")

@@ -87,7 +87,7 @@ def _paragraph(block: blocks.Prose | blocks.Line) -> str:
 
 
 def _body(block: blocks.Prose | blocks.Line | blocks.Items) -> Iterable[str]:
-    """The lines of a paragraph inside a list; the last but one ends in two spaces, which break the line."""
+    """The lines of a list's entry; a paragraph ends in two spaces, which break the line."""
     if isinstance(block, blocks.Items):
         yield from _items(block)
     else:

@@ -226,6 +226,8 @@ def _load(inputs: Sequence[str | Path], progress: Progress | None, links: bool) 
                     lines.update((rank.rank, one) for one in of_rank)
             unread += _not_tried(len(traced) - _most())
             logs += [item] if has_compile_log(item) else []
+            named = [item / rank.compile_log for rank in manifest.ranks if rank.compile_log]
+            unread += [f"{log} was left out: there is no such file" for log in named if not log.is_file()]
         elif item.is_dir():
             logs += [item] if has_compile_log(item) else []
             inside_it = sorted(item.iterdir(), key=_by_name)

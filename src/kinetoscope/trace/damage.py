@@ -31,7 +31,7 @@ DAMAGES: dict[str, tuple[str, bool]] = {
         True,
     ),
     "missing-time": ("{n} events have no time and are left out", True),
-    "impossible-time": ("{n} events lie days away from all others and are left out", True),
+    "impossible-time": ("{n} events lay days away from all others and are left out", True),
     "impossible-duration": ("{n} events have an impossible duration; it is taken as zero", False),
     "missing-duration": ("{n} events have no duration; it is taken as zero", False),
     "bad-field": ("{n} fields had a value of the wrong kind and are left empty", False),
@@ -55,11 +55,18 @@ def described(counts: dict[str, int], lost_share: float = 0.0, lost_ns: int = 0)
     """Counts by code as damages, what was lost first; of bytes, what part of the file and what time; of a
     file that ends early no part: it does not say how long it was."""
     codes = sorted(counts, key=list(DAMAGES).index)
-    texts = {code: DAMAGES[code][0].format(n=f"{counts[code]:,}") for code in codes}
+    texts = {code: _sentence(DAMAGES[code][0], counts[code]) for code in codes}
     if UNREADABLE_BYTES in texts and lost_share and "truncated" not in counts:
         time = f", which span up to {lost_ns / 1e6:,.2f} ms of the recording" if lost_ns else ""
         texts[UNREADABLE_BYTES] += f" ({lost_share:.1%} of the file{time}): what ran there is missing"
     return tuple(Damage(code, texts[code], counts[code]) for code in codes)
+
+
+def _sentence(form: str, count: int) -> str:
+    if count == 1 and form.startswith("{n} events"):
+        form = form.replace("events have", "events has").replace("and are left", "and is left")
+        form = form.replace("events", "event", 1)
+    return form.format(n=f"{count:,}")
 
 
 def counts_bytes(code: str) -> bool:

@@ -14,6 +14,7 @@ import pytest
 
 from kinetoscope.trace import container, workers
 from kinetoscope.trace import read as reading
+from kinetoscope.trace.damage import described
 from kinetoscope.trace.model import Trace
 from kinetoscope.trace.read import read
 
@@ -335,3 +336,11 @@ def test_decoding_processes_load_their_own_folder_msgspec_and_the_standard_libra
         "kinetoscope",
         "kinetoscope.trace",
     }
+
+
+def test_one_event_that_was_damaged_is_said_in_the_singular() -> None:
+    texts = {damage.code: damage.text for damage in described({"bad-event": 1, "missing-time": 1})}
+    assert texts["bad-event"] == "1 event could not be read and is left out"
+    assert texts["missing-time"] == "1 event has no time and is left out"
+    (two,) = described({"missing-duration": 2})
+    assert two.text == "2 events have no duration; it is taken as zero"

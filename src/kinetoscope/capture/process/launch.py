@@ -320,7 +320,7 @@ def summarize(outcome: RunOutcome, *, report: bool) -> None:
         say(f"the program failed ({manifest.exit}); its exit status was {outcome.status}")
     if not manifest.ranks and not manifest.notes and not manifests.is_recording(recording):
         made = sum(map(manifests.is_recording, recording.iterdir())) if recording.is_dir() else 0
-        say(f"{made} recordings were requested{f'; they are in {shown(recording)}' if made else ''}")
+        say(f"recordings that were requested: {made}{f', in {shown(recording)}' if made else ''}")
         return
     if not manifest.ranks:
         unseen = "nothing was recorded: no process of the program imported torch, or none could be watched"

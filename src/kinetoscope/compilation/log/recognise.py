@@ -24,7 +24,8 @@ def has_compile_log(item: Path) -> bool:
     if item.is_file():
         return looks_like_compile_log(item) or is_scheduler_text(item)
     if manifests.is_recording(item):
-        return any(record.compile_log for record in folders.opened(item).ranks)
+        logs = (record.compile_log for record in folders.opened(item).ranks)
+        return any((item / log).is_file() for log in logs if log)
     return is_debug_folder(item) or any(map(looks_like_compile_log, candidates(item)))
 
 
