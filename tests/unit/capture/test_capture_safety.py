@@ -485,9 +485,14 @@ def test_calls_of_a_model_wait_for_its_optimizer_once_that_has_been_made(
         sources.remove()
 
 
-@pytest.mark.parametrize(("iterations", "leads"), [(20, ["optimizer"]), (200, ["module", "optimizer"])])
-def test_calls_in_the_closure_of_an_optimizer_wait_for_its_step(iterations: int, leads: list[str]) -> None:
-    """Neither the loss nor the network leads before; in a step of very many calls one does."""
+@pytest.mark.parametrize("calls", ["modules", "reads"])
+@pytest.mark.parametrize("iterations", [20, 200])
+def test_calls_in_the_closure_of_an_optimizer_wait_for_its_step(
+    calls: str, iterations: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No call leads before, patience over or not; in a step of very many calls one does."""
+    for patience in ("WAITS_PATIENCE_S", "OPTIMIZER_PATIENCE_S"):
+        monkeypatch.setattr(f"kinetoscope.capture.steps.sources.{patience}", 0.0)
     detector = StepDetector()
     led = list[str]()
 
@@ -506,14 +511,19 @@ def test_calls_in_the_closure_of_an_optimizer_wait_for_its_step(iterations: int,
 
         def closure() -> float:
             optimizer.zero_grad()
-            error = loss(network(torch.ones(1, 2)), torch.zeros(1, 2))
+            if calls == "modules":
+                error = loss(network(torch.ones(1, 2)), torch.zeros(1, 2))
+            else:
+                error = (network.weight - 1).square().mean()
+                sources._waits(error)  # pyright: ignore[reportPrivateUsage]
             error.backward()
             return error.item()
 
         optimizer.step(closure)
     finally:
         sources.remove()
-    assert led == leads
+    inside = {"modules": "module", "reads": "loop"}[calls]
+    assert led == (["optimizer"] if iterations == 20 else [inside, "optimizer"])
 
 
 def test_a_cell_that_is_trained_a_hundred_times_a_step_is_heard_once() -> None:

@@ -322,7 +322,7 @@ class Recorder:
         if occupied is None:
             self._end_provisional()
         if boundary.role == "candidate":
-            if signal != "early loop":  # too early to say that these are steps
+            if signal not in ("early loop", "closure's loop"):  # too early to say that these are steps
                 self.phase.candidate(boundary)
         elif boundary.role == "leads":
             self._leads(boundary, name)

@@ -32,6 +32,7 @@ Signal = Literal[
     "acting module",
     "fed acting module",
     "early loop",
+    "closure's loop",
     "range end",
     "idle module",
     "between",
@@ -71,6 +72,7 @@ SIGNALS: dict[Signal, SignalMeaning] = {
     "range": SignalMeaning("range", 6, begins=True),
     # A call that waits for the device: steps are what lies between them, once they repeat in a loop.
     "early loop": SignalMeaning("loop", 100_000, begins=True),
+    "closure's loop": SignalMeaning("loop", 126, begins=True),
     "loop": SignalMeaning("loop", 6, begins=True),
     "range end": SignalMeaning("range", 0, begins=False),
 }

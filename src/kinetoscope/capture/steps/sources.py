@@ -550,7 +550,10 @@ class Sources:
             often = self.kind is None and self.waits_looked_at > WAITS_LOOKED_AT
             if self.wanted in (None, "loop") and not often:
                 early = self.kind is None and self._too_early(now - self.waits_since)
-                self.tick("early loop" if early else "loop", 0, "calls that wait for the device")
+                signal: Signal = "early loop" if early else "loop"
+                if self.kind is None and not early and _surrounded(inspect.currentframe(), self.stepping):
+                    signal = "closure's loop"
+                self.tick(signal, 0, "calls that wait for the device")
         except Exception:  # the program's own call is not ours to break
             pass
         finally:
