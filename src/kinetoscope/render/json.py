@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from kinetoscope.recording.manifest import encoded
+from kinetoscope.render import names
 
 
 def indented(document: object) -> str:
-    """One JSON document that a person can read; numbers are not rounded."""
-    return msgspec.json.format(encoded(document), indent=2).decode()
+    """One JSON document that a person can read, on a terminal too; numbers are not rounded."""
+    return names.escaped(msgspec.json.format(encoded(document), indent=2).decode())

@@ -39,6 +39,11 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("", text)
 
 
+def escaped(json: str) -> str:
+    """The same JSON document, without characters that a terminal would obey."""
+    return _UNPRINTABLE.sub(lambda character: f"\\u{ord(character[0]):04x}", json)
+
+
 def from_here(source: str) -> str:
     """``file.py:12`` as seen from the current folder, where the file is in it."""
     return source.removeprefix(os.getcwd() + os.sep)

@@ -34,3 +34,11 @@ def test_a_report_reads_back_exactly_from_json():
 def test_numbers_are_not_rounded():
     third = report(devices=[msgspec.structs.replace(report().devices[0], busy_fraction=1 / 3)])
     assert json.loads(indented(third))["devices"][0]["busy_fraction"] == 1 / 3
+
+
+def test_what_a_terminal_would_obey_is_escaped_and_means_the_same() -> None:
+    name = "\x9b31m \u202etxet\x1b]52;c;aGk=\x07 µs\u200b"
+    shown = indented({"name": name})
+    assert not {"\x9b", "\u202e", "\x1b", "\x07", "\u200b"} & set(shown)
+    assert "µs" in shown
+    assert json.loads(shown) == {"name": name}

@@ -363,7 +363,7 @@ def _notes(one: RankHistory) -> list[str]:
     if len(young) and history.moment == "history":
         notes.append(
             f"{numbers.size(int(young['bytes'].sum()))} of activations and inputs were still there where the "
-            "history ends, within a step of their allocation: whether they are kept, a longer one would tell"
+            "history ends, within a step of their allocation: only a longer one shows whether they are kept"
         )
     if history.snapshot.unknown:
         notes.append(f"{history.snapshot.unknown:,} entries of the history are of an unknown kind")
