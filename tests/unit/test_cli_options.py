@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from command import RECORDING, ROOT
+from command import RECORDING, ROOT, SMALL, kinetoscope
 from kinetoscope.cli import VERBS, main, parse, parser_of
 
 FIXTURES = ROOT / "tests" / "fixtures"
@@ -84,3 +84,26 @@ def test_a_limit_leaves_the_last_recordings_of_a_history(capsys: pytest.CaptureF
     shown = capsys.readouterr().out
     assert names[-1] in shown
     assert names[0] not in shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["kernels", SMALL, "--limit", "-5"],
+        ["findings", SMALL, "--limit", "-1"],
+        ["memory", SMALL, "--at", "nan"],
+        ["bench", SMALL, "--seconds", "-1"],
+        ["tune", "--rounds", "0", "x.py"],
+    ],
+)
+def test_numbers_that_say_nothing_are_refused(words: list[object]) -> None:
+    done = kinetoscope(*words)
+    assert done.returncode == 2
+    assert "must be at least" in done.stderr
+
+
+def test_what_a_fraction_of_host_time_looks_like_is_said() -> None:
+    done = kinetoscope("whatif", SMALL, "--host", "2")
+    assert done.returncode == 2
+    assert "expected FRACTION (0 to 1), got '2.0'" in done.stderr
+    assert "--host 0.5" in done.stderr

@@ -26,9 +26,21 @@ def as_json(parser: argparse.ArgumentParser, note: str = " and nothing else") ->
     flag(parser, "--json", f"print one JSON document{note}")
 
 
+def at_least(least: int, kind: type[int] | type[float] = int) -> Callable[[str], float]:
+    """The ``type`` of an option that is a number, and no smaller one."""
+
+    def number(text: str) -> float:
+        value = kind(text)
+        if not value >= least:  # nor NaN
+            raise argparse.ArgumentTypeError(f"must be at least {least}")
+        return value
+
+    return number
+
+
 def limit(parser: argparse.ArgumentParser, rows: int, what: str = "rows") -> None:
     printed = f"{what} to print (default {rows}; 0: all)" if rows else f"{what} to print (default all)"
-    parser.add_argument("--limit", type=int, default=rows, metavar="N", help=printed)
+    parser.add_argument("--limit", type=at_least(0), default=rows, metavar="N", help=printed)
 
 
 def fail_on(parser: argparse.ArgumentParser, what: str) -> None:

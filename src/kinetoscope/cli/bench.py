@@ -39,12 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     timer = "how samples are taken (see docs/guide/bench.md)"
     add("--timer", choices=("activity", "events", "graph", "host"), help=timer)
     seconds = "seconds that a kernel is measured in one mode, at most (default 1)"
-    add("--seconds", type=float, default=1.0, metavar="S", help=seconds)
+    add("--seconds", type=_options.at_least(0, float), default=1.0, metavar="S", help=seconds)
     limit = (
         f"kernels, most time first (default {KERNELS}; 0: all); with --max-autotune those that could "
         f"win most (default {AUTOTUNED})"
     )
-    add("--limit", type=int, metavar="N", help=limit)
+    add("--limit", type=_options.at_least(0), metavar="N", help=limit)
     _options.as_json(parser, ", with every sample")
     flag("--trust", "run the recording's code, also where another user made it")
 

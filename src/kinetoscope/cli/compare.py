@@ -19,15 +19,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     base = "git:BRANCH (a commit, a tag), or the other version's folder"
     add("--base", required=True, metavar="REF", help=base)
     steps = "steps of each run (default: all in its seconds)"
-    add("--steps", type=int, default=1_000_000, metavar="N", help=steps)
+    add("--steps", type=_options.at_least(1), default=1_000_000, metavar="N", help=steps)
     seconds = "seconds of each run after its first step (default 5, less under a small budget)"
-    add("--seconds", type=float, metavar="S", help=seconds)
+    add("--seconds", type=_options.at_least(0, float), metavar="S", help=seconds)
     link = "a path without git that the base needs too, as a folder of data (may be given several times)"
     add("--link", action="append", default=[], metavar="PATH", help=link)
     budget = "seconds for all runs together (default 300); a run that is not over by then is ended"
-    add("--budget", type=float, default=300.0, metavar="S", help=budget)
+    add("--budget", type=_options.at_least(0, float), default=300.0, metavar="S", help=budget)
     precision = "stop once the interval is ± P %% (default 1)"
-    add("--precision", type=float, default=1.0, metavar="P", help=precision)
+    add("--precision", type=_options.at_least(0, float), default=1.0, metavar="P", help=precision)
     _options.fail_on(parser, "end with 1 if so: 'step_time > 3%%'")
     _options.output(parser, "keep the result, with every run, in DIR/bench/", metavar="DIR")
     _options.as_json(parser)

@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _options.as_json(parser, ", with every row")
     parser.add_argument(
-        "--limit", type=int, help=f"rows or chains to print (default {ROWS} rows, {CHAINS} chains; 0: all)"
+        "--limit",
+        type=_options.at_least(0),
+        help=f"rows or chains to print (default {ROWS} rows, {CHAINS} chains; 0: all)",
     )
 
 

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.as_json(parser, ", with every row")
     _options.limit(parser, ROWS)
     at = "the state of the allocator so many milliseconds after its history began, instead of at the peak"
-    parser.add_argument("--at", type=float, metavar="MS", help=at)
+    parser.add_argument("--at", type=_options.at_least(0, float), metavar="MS", help=at)
     _options.flag(parser, "--stacks", "also a tree of all calls that allocated what was there")
 
 

@@ -22,9 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the server's process or one that started it, or the folder that `run --on-request` named "
         "(default: the one server that waits)",
     )
-    add("--steps", type=int, default=200, metavar="N", help="steps to record (default 200)")
+    add("--steps", type=_options.at_least(1), default=200, metavar="N", help="steps to record (default 200)")
     seconds = "end after this many seconds at the latest, even if no request comes (default 60)"
-    add("--seconds", type=float, default=60.0, metavar="S", help=seconds)
+    add("--seconds", type=_options.at_least(0, float), default=60.0, metavar="S", help=seconds)
 
 
 def main(arguments: argparse.Namespace) -> int:

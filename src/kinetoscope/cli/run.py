@@ -50,13 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.program(parser)
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
-
-
 def _ranks(text: str) -> str:
     from kinetoscope.capture.process.ranks import listed
 
@@ -70,12 +63,12 @@ def _ranks(text: str) -> str:
 
 # Options with a value: how it is read, and what the help calls it.
 KINDS: dict[str, tuple[Callable[[str], object], str]] = {
-    "steps": (_positive, "N"),
+    "steps": (_options.at_least(1), "N"),
     "warmup": (int, "N"),
     "range": (str, "NAME"),
     "step": (str, "NAME"),
     "ranks": (_ranks, "WHICH"),
-    "budget_mb": (_positive, "MB"),
+    "budget_mb": (_options.at_least(1), "MB"),
 }
 
 

@@ -43,11 +43,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only find the largest batch that fits, starting from what this recording of the program "
         "(run --memory) predicts; the batch that was recorded is read from its command, or is --batch",
     )
-    add("--tokens", type=int, metavar="N", help="tokens of a sample: also show tokens a second")
-    add("--rounds", type=int, default=3, metavar="N", help="runs of each setting (default 3)")
-    add("--steps", type=int, default=40, metavar="N", help="steps of each run (default 40)")
+    add(
+        "--tokens",
+        type=_options.at_least(1),
+        metavar="N",
+        help="tokens of a sample: also show tokens a second",
+    )
+    add(
+        "--rounds", type=_options.at_least(1), default=3, metavar="N", help="runs of each setting (default 3)"
+    )
+    add("--steps", type=_options.at_least(1), default=40, metavar="N", help="steps of each run (default 40)")
     seconds = "seconds of each run after its first step (default 60)"
-    add("--seconds", type=float, default=60.0, metavar="S", help=seconds)
+    add("--seconds", type=_options.at_least(0, float), default=60.0, metavar="S", help=seconds)
     _options.output(parser, "keep the result, with every sample, in DIR/bench/", metavar="DIR")
     _options.as_json(parser)
     _options.program(parser)

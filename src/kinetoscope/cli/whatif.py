@@ -68,9 +68,10 @@ def _factor(option: str, text: str) -> tuple[str, float]:
     except ValueError:
         factor = -1.0
     if not glob or not 0 <= factor <= 1:
+        what, example = ("FRACTION", "0.5") if option == "--host" else ("NAME=FRACTION", "'*mm*=0.5'")
         raise UsageError(
-            f"expected NAME=FRACTION (0 to 1), got {text.removeprefix('*=')!r}",
+            f"expected {what} (0 to 1), got {text.removeprefix('*=')!r}",
             where=option,
-            hint=f"{option} '*mm*=0.5'",
+            hint=f"{option} {example}",
         )
     return glob, factor
