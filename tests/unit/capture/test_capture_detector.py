@@ -234,3 +234,14 @@ def test_an_optimizer_that_never_steps_again_is_over_at_last() -> None:
     stepped(detector, 1, 5)
     assert stepped(detector, 2, 300, place=9)[-1] == "step"
     assert detector.leader == ("optimizer", 2)
+
+
+def test_a_leader_whose_steps_are_passed_over_is_not_silent() -> None:
+    """As of two optimizers that step in turn: the other one does not take its place."""
+    detector = StepDetector()
+    ticked(detector, "optimizer")
+    detector.pass_over(1000)
+    for _ in range(500):
+        ticked(detector, "optimizer", key=2)
+        assert detector.passes("optimizer", 1)
+    assert (detector.leader, detector.index) == (("optimizer", 1), 500)

@@ -393,6 +393,7 @@ class StepDetector:
         first = self.loop.at_first(stack)
         if first and self._passing <= 0:
             return False
+        self._silence.clear()
         self.loop.pass_by(first=first)
         if first:
             self._passing -= 1
