@@ -333,6 +333,14 @@ def test_a_program_without_torch_runs_and_is_told_so(programs: Programs):
     assert "nothing was recorded" in run.err
 
 
+def test_a_script_that_starts_the_program_to_record_is_told_to_run_that(programs: Programs):
+    training = programs.write("import torch\nprint(torch.ones(2).sum().item())", "training.py")
+    start = f"import subprocess, sys\nsubprocess.run([sys.executable, {str(training)!r}], check=True)"
+    run = programs.record(str(programs.write(start, "start.py")))
+    assert (run.status, run.out) == (0, "2.0\n")
+    assert "processes that a script starts are not recorded" in run.err
+
+
 @pytest.mark.usefixtures("whole")
 def test_a_thread_that_ends_while_it_is_recorded_ends_its_recording(programs: Programs):
     """torch frees what the session needs with the thread: the program crashed then, or at its end."""

@@ -323,7 +323,10 @@ def summarize(outcome: RunOutcome, *, report: bool) -> None:
         say(f"recordings that were requested: {made}{f', in {shown(recording)}' if made else ''}")
         return
     if not manifest.ranks:
-        unseen = "nothing was recorded: no process of the program imported torch, or none could be watched"
+        unseen = (
+            "nothing was recorded: no process of the program imported torch, or none could be watched; "
+            "processes that a script starts are not recorded: `kinetoscope run` what they run"
+        )
         for note in manifest.notes or (unseen,):
             say(note)
         return
