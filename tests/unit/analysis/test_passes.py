@@ -304,6 +304,16 @@ def test_of_two_paces_that_which_later_steps_keep_is_the_program_s(
     )
 
 
+def test_of_few_steps_those_stand_whose_pace_later_ones_keep() -> None:
+    """Long steps are timed a few times each: three while memory was still taken, and two."""
+    before, after = numbered(2, [990.0, 985.0, 971.0]), numbered(8, [604.0, 590.0])
+    timings = StepTimings(before=before, after=after, released=True, later=numbered(10, [590.0] * 12))
+    found = known(timings)
+    assert (found.counts, found.step.median) == ((3, 2), pytest.approx(597_000))
+    few = msgspec.structs.replace(timings, later=numbered(10, [590.0] * 5))
+    assert known(few).step.median == pytest.approx(971_000)
+
+
 def test_where_the_host_runs_ahead_its_clock_tells_the_mean_of_later_steps_alone() -> None:
     """Each tenth step reads the loss: by the host's clock nine take 2 ms, the tenth 182, by the device's all
     20, but for two that take 220."""

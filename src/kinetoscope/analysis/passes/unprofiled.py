@@ -162,23 +162,23 @@ def timed_steps(timings: StepTimings) -> TimedSteps | None:
 
 def standing(timings: StepTimings) -> tuple[TimedSteps, ...]:
     """The steps that stand for the program: those before the recording, with those after it where the
-    profiler was gone by then and they are equal. Where they are not, those of the pace that steps timed on
-    later keep; where these keep neither, those after it of a program that had become faster by then: it was
-    still warming up before."""
+    profiler was gone by then and they are equal. Where steps timed on later keep the pace of one of the two
+    alone, that one; where they decide nothing and the two differ, those after it of a program that had become
+    faster by then: it was still warming up before."""
     before, after = _around(timings)
     if before is None or after is None:
         return tuple(steps for steps in (before, after) if steps is not None)
     if not timings.released or before.clock != after.clock:
         return (before,)
     size = _round(timings, before)
-    earlier, later = spread(before.step_s, size), spread(after.step_s, size)
-    if not _apart(earlier, later):
-        return before, after
     if size == 1 and timings.later is not None and len(timings.later.step_s) >= FEWEST:
         pace = median(timings.later.step_s)
         kept = [steps for steps in (before, after) if _near(pace, median(steps.host_s or steps.step_s))]
         if len(kept) == 1:
             return tuple(kept)
+    earlier, later = spread(before.step_s, size), spread(after.step_s, size)
+    if not _apart(earlier, later):
+        return before, after
     return (after if later.median < earlier.median and not _waits_for_data(before) else before,)
 
 
