@@ -80,7 +80,7 @@ def test_a_change_that_saves_nothing_says_why(capsys: pytest.CaptureFixture[str]
         (["--category", "matmull=0"], 3, "did you mean matmul?"),
         (["--op", "nothing_like_it_qqq=0"], 3, "`kinetoscope kernels INPUT --by op` lists them"),
         (["--kernel", "*=1.5"], 2, "expected NAME=FRACTION (0 to 1)"),
-        (["--host", "-1"], 2, "expected NAME=FRACTION (0 to 1)"),
+        (["--host", "-0.5"], 2, "expected FRACTION (0 to 1), got '-0.5'"),
     ],
 )
 def test_a_change_that_matches_nothing_is_refused(
