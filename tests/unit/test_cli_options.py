@@ -94,6 +94,7 @@ def test_a_limit_leaves_the_last_recordings_of_a_history(capsys: pytest.CaptureF
         ["memory", SMALL, "--at", "nan"],
         ["bench", SMALL, "--seconds", "-1"],
         ["tune", "--rounds", "0", "x.py"],
+        ["record", "1", "--steps", "0"],
     ],
 )
 def test_numbers_that_say_nothing_are_refused(words: list[object]) -> None:
