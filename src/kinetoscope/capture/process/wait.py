@@ -88,7 +88,7 @@ class _Wait:
         meanwhile: Callable[[], bool] | None,
     ) -> None:
         self.child, self.sentinel, self.is_over = child, sentinel, is_over
-        self.meanwhile = meanwhile if hasattr(signal, "sigtimedwait") else None
+        self.meanwhile = meanwhile
         self.ending: Iterator[tuple[float, str]] = iter(ENDING)
         self.next = next(self.ending)
         self.over_since: float | None = None
@@ -103,17 +103,18 @@ class _Wait:
             self._pass_on(self._arrived())
 
     def _arrived(self) -> set[int]:
-        """Signals that have come. Waits for one, or for a moment if there is something else to do."""
-        if self.is_over is None and self.meanwhile is None:
+        """Signals that have come. Waits for one, or for a moment."""
+        if self.is_over is not None:
+            time.sleep(POLL_S)
+            self._end_once_over(self.is_over)
+            return set(_taken())
+        if not hasattr(signal, "sigtimedwait"):
             return {int(signal.sigwait(signal.valid_signals()))}
-        if self.is_over is None:
-            arrived = signal.sigtimedwait(signal.valid_signals(), LOOK_S)
-            if arrived is None and self.meanwhile is not None and self.meanwhile():
-                self.meanwhile = None
-            return set() if arrived is None else {arrived.si_signo}
-        time.sleep(POLL_S)
-        self._end_once_over(self.is_over)
-        return set(_taken())
+        # Where we have other threads, one of them may be sent the report of the program's end.
+        arrived = signal.sigtimedwait(signal.valid_signals(), LOOK_S)
+        if arrived is None and self.meanwhile is not None and self.meanwhile():
+            self.meanwhile = None
+        return set() if arrived is None else {arrived.si_signo}
 
     def _pass_on(self, arrived: set[int]) -> None:
         if not arrived - {signal.SIGCHLD}:
@@ -181,9 +182,12 @@ def _watch(requests: int, answer: int) -> None:
 
 
 def _taken() -> Iterator[int]:
-    """The signals that are pending here, which they are no longer."""
+    """The signals that are pending here, which they are no longer. Another thread may take one first."""
     while pending := signal.sigpending():
-        yield int(signal.sigwait(pending))
+        if not hasattr(signal, "sigtimedwait"):
+            yield int(signal.sigwait(pending))
+        elif (taken := signal.sigtimedwait(pending, 0)) is not None:
+            yield taken.si_signo
 
 
 @contextmanager
