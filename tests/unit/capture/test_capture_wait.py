@@ -1,4 +1,4 @@
-"""Waiting for the program in a process with other threads, which may be sent the signals that it waits for."""
+"""Waiting for the program where other threads may be sent the signals that are waited for."""
 
 from __future__ import annotations
 
