@@ -52,7 +52,8 @@ class AsItRunsRow(msgspec.Struct, frozen=True, kw_only=True):
     ``after_us``) differ from those before by more than their spread. ``inflation`` is how many times as long
     the recorded step is (``recorded_step_us``, its mean). ``mean_us`` is the mean of the timed steps, with
     the rare long ones (``rare_steps``) that the median leaves out. ``round``: after every so many steps
-    something longer happens; its ``per_step_us`` counts that in, even where it is part of no step.
+    something longer happens; its ``per_step_us`` counts that in, even where it is part of no step, but for
+    the first of the run, which also loads what it needs.
     """
 
     rank: int

@@ -308,21 +308,19 @@ def _found_rounds(parts: Sequence[TimedSteps], workers: int) -> _FoundRounds | N
 
 
 def _rounds_of(parts: Sequence[TimedSteps], workers: int) -> _FoundRounds | None:
-    numbers = [
-        number for part in parts for number in range(part.first or 0, (part.first or 0) + len(part.step_s))
-    ]
-    steps_us = [1e6 * value for part in parts for value in part.step_s]
-    between_us = [1e6 * value for part in parts for value in part.between_s or [0.0] * len(part.step_s)]
-    whole_us = [step + more for step, more in zip(steps_us, between_us, strict=True)]
-    found, cold = series.rounds(whole_us, numbers), None
+    steps_us, whole_us = dict[int, float](), dict[int, float]()  # by the step's number
+    for part in parts:
+        between_s = part.between_s or [0.0] * len(part.step_s)
+        for number, (step_s, more_s) in enumerate(zip(part.step_s, between_s, strict=True), part.first or 0):
+            steps_us[number], whole_us[number] = 1e6 * step_s, 1e6 * (step_s + more_s)
+    found, cold = series.rounds([*whole_us.values()], [*whole_us]), None
     if found is not None and parts[0].first is not None and found.first < found.size:
-        rest = [at for at, number in enumerate(numbers) if number != found.first]
-        warm = series.judged(
-            [numbers[at] for at in rest], [whole_us[at] for at in rest], found.size, found.first
-        )
+        rest = {number: us for number, us in whole_us.items() if number != found.first}
+        warm = series.judged([*rest], [*rest.values()], found.size, found.first)
         if warm is not None:
-            found, cold = warm, None if any(between_us) else found.first
-            numbers, steps_us = [numbers[at] for at in rest], [steps_us[at] for at in rest]
+            cold = found.first if steps_us == whole_us else None
+            del steps_us[found.first]
+            found = warm
     if found is None or found.size == workers or found.between < RARE_MATTERS * found.size * found.usual:
         return None
     row = StepRound(
@@ -332,7 +330,7 @@ def _rounds_of(parts: Sequence[TimedSteps], workers: int) -> _FoundRounds | None
         between_us=found.between,
         per_step_us=found.each,
     )
-    return _FoundRounds(row, found.mean_of(numbers, steps_us), cold)
+    return _FoundRounds(row, found.mean_of([*steps_us], [*steps_us.values()]), cold)
 
 
 def _by_the_mean(seconds: Sequence[float]) -> Unprofiled | None:
