@@ -240,6 +240,16 @@ def test_the_run_s_first_checkpoint_loads_what_it_needs_and_no_figure_counts_it(
         assert (found.rare.count, found.rare.of) == (8, 69)
 
 
+def test_where_the_first_checkpoint_was_recorded_and_not_timed_no_other_step_is_left_out() -> None:
+    steps = CHECKPOINT * 10
+    before, after = numbered(1, steps[1:6]), numbered(10, steps[10:80])
+    found = known(StepTimings(before=before, after=after, released=True))
+    assert found.round is not None
+    assert (found.round.steps, found.round.seen) == (8, 9)
+    assert found.rare is not None
+    assert (found.rare.count, found.rare.of) == (9, 75)
+
+
 def test_an_evaluation_between_steps_is_of_the_round_and_of_no_step() -> None:
     between = [40.0 if place % 6 == 0 else 0.0 for place in range(20)]
     found = unprofiled(StepTimings(before=numbered(3, [10.0] * 20, between)))

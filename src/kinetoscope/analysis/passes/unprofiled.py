@@ -314,7 +314,8 @@ def _rounds_of(parts: Sequence[TimedSteps], workers: int) -> _FoundRounds | None
         for number, (step_s, more_s) in enumerate(zip(part.step_s, between_s, strict=True), part.first or 0):
             steps_us[number], whole_us[number] = 1e6 * step_s, 1e6 * (step_s + more_s)
     found, cold = series.rounds([*whole_us.values()], [*whole_us]), None
-    if found is not None and parts[0].first is not None and found.first < found.size:
+    numbered = parts[0].first is not None
+    if found is not None and numbered and found.first < found.size and found.first in whole_us:
         rest = {number: us for number, us in whole_us.items() if number != found.first}
         warm = series.judged([*rest], [*rest.values()], found.size, found.first)
         if warm is not None:
